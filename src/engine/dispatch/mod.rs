@@ -79,18 +79,18 @@ pub(super) enum End {
 }
 
 impl Command {
-    /// What the store replied, as the end of each task. The reply to a settlement matters only to the breaker.
-    fn ends(&self, reply: &resp::Reply<'_>) -> Result<InlineVec<End>, BadReply> {
+    /// Reads what the store replied, and adds the end of each task. The reply to a settlement matters only to the breaker.
+    fn replied(&self, reply: &resp::Reply<'_>, ends: &mut InlineVec<End>) -> Result<(), BadReply> {
         let answered = |outcome| End::Answered(Rc::new(outcome));
         match &*self.tasks {
-            [] => Ok(InlineVec::new()),
-            [Task { work: Work::Settle { .. }, .. }] => Ok(InlineVec::One(End::Settled)),
-            [task] => task.plan.outcome(reply).map(|outcome| InlineVec::One(answered(outcome))),
+            [] => {}
+            [Task { work: Work::Settle { .. }, .. }] => ends.push(End::Settled),
+            [task] => ends.push(answered(task.plan.outcome(reply)?)),
             tasks @ [first, ..] => {
-                let outcomes = first.plan.outcomes(reply, tasks.len())?;
-                Ok(outcomes.into_iter().map(answered).collect())
+                ends.extend(first.plan.outcomes(reply, tasks.len())?.into_iter().map(answered));
             }
         }
+        Ok(())
     }
 }
 
@@ -396,11 +396,10 @@ impl Dispatch {
                     completed.bad_connection |= failure.is_connection_scoped();
                     self.fail(command, &failure, &mut completed.ends);
                 }
-                reply => match command.ends(&reply) {
-                    Ok(ends) => {
+                reply => match command.replied(&reply, &mut completed.ends) {
+                    Ok(()) => {
                         usable = true;
                         command.tasks.iter().for_each(|task| self.breakers.answered(&task.check.tag));
-                        completed.ends.extend(ends);
                     }
                     Err(_) => {
                         intact = false;
