@@ -26,9 +26,6 @@ fn subject_size(limits: usize, options: &Options) -> usize {
     8 * (1 + limit * limits + usize::from(options.ban.is_some()))
 }
 
-/// The numbers of a reply.
-type Numbers<'a> = &'a mut dyn Iterator<Item = i64>;
-
 fn numbers(bytes: &[u8]) -> impl Iterator<Item = i64> {
     bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes))
 }
@@ -42,12 +39,17 @@ impl Plan {
         self.read(string(reply)?).ok_or(BadReply::Unexpected)
     }
 
-    /// Reads the reply to [`Plan::check_all`] of so many subjects: an outcome for each.
+    /// Reads the reply to [`Plan::check_all`] of so many subjects, and calls `each` with the outcome for each.
     ///
     /// # Errors
-    /// [`BadReply`] if it is an error, or not a reply of this script to so many subjects.
-    pub fn outcomes(&self, reply: &Reply<'_>, subjects: usize) -> Result<InlineVec<Outcome>, BadReply> {
-        self.read_all(string(reply)?, subjects).ok_or(BadReply::Unexpected)
+    /// [`BadReply`] if it is an error, or not a reply of this script to so many subjects. Then the outcomes so far count for nothing.
+    pub fn outcomes(
+        &self,
+        reply: &Reply<'_>,
+        subjects: usize,
+        each: impl FnMut(Outcome),
+    ) -> Result<(), BadReply> {
+        self.read_all(string(reply)?, subjects, each).ok_or(BadReply::Unexpected)
     }
 
     fn reply_size(&self) -> usize {
@@ -85,14 +87,17 @@ impl Plan {
         })
     }
 
-    fn read_all(&self, bytes: &[u8], subjects: usize) -> Option<InlineVec<Outcome>> {
-        let size =
-            subject_size(self.limits.len(), &self.linked.options).checked_mul(subjects)?.checked_add(8)?;
+    fn read_all(&self, bytes: &[u8], subjects: usize, mut each: impl FnMut(Outcome)) -> Option<()> {
+        let options = &self.linked.options;
+        let size = subject_size(self.limits.len(), options).checked_mul(subjects)?.checked_add(8)?;
         let (bytes, rare) = bytes.split_at_checked(size)?;
+        let (mut rare, rest) = rare.as_chunks::<RARE>();
+        if !rest.is_empty() || rare.len() > subjects.saturating_mul(self.limits.len()) {
+            return None;
+        }
         let mut numbers = numbers(bytes);
         let at = time(numbers.next()?)?;
-        let mut outcomes = InlineVec::with_capacity(subjects);
-        for _ in 0..subjects {
+        for subject in 0..subjects {
             let granted = u32::try_from(numbers.next()?).ok()?;
             let mut limits = InlineVec::repeat(LimitOutcome::default(), self.limits.len());
             let mut own: Option<Vec<Limit>> = None;
@@ -102,35 +107,44 @@ impl Plan {
                 answer.reset = time(numbers.next()?)?;
                 self.read_counts(place, &mut numbers, &mut own)?;
             }
+            while let Some((of, others)) = rare.split_first()
+                && self.read_rare(of, subject, &mut limits)?
+            {
+                rare = others;
+            }
             let ban = self.read_ban(&mut numbers)?;
-            outcomes.push(Outcome { granted, at, limits, own: own.map(Arc::new), ban });
+            each(Outcome { granted, at, limits, own: own.map(Arc::new), ban });
         }
-        let (rare, rest) = rare.as_chunks::<RARE>();
-        for of in rare {
-            self.read_rare(of, &mut outcomes)?;
-        }
-        let most = subjects.saturating_mul(self.limits.len());
-        (rest.is_empty() && rare.len() <= most).then_some(outcomes)
+        rare.is_empty().then_some(())
     }
 
-    /// Reads what is mostly 0 of a limit of one of several subjects.
-    fn read_rare(&self, of: &[u8; RARE], outcomes: &mut [Outcome]) -> Option<()> {
+    /// Reads what is mostly 0 of a limit, if it is of this subject.
+    fn read_rare(&self, of: &[u8; RARE], subject: usize, limits: &mut [LimitOutcome]) -> Option<bool> {
         let (place, rest) = of.split_first_chunk()?;
         let (pair, refunded) = rest.split_at_checked(16)?;
-        let place = usize::from(u16::from_le_bytes(*place));
         let order = &self.linked.order;
-        let outcome = outcomes.get_mut(place.checked_div(order.len())?)?;
-        let place = *order.get(place.checked_rem(order.len())?)?;
-        let answer = outcome.limits.get_mut(place)?;
+        let first = subject.checked_mul(order.len())?;
+        let Some(&place) =
+            usize::from(u16::from_le_bytes(*place)).checked_sub(first).and_then(|at| order.get(at))
+        else {
+            return Some(false);
+        };
+        let answer = limits.get_mut(place)?;
         let mut numbers = numbers(pair);
         answer.retry_after = wait(numbers.next()?)?;
         set_extra(answer, self.limits.get(place)?, numbers.next()?)?;
         answer.refunded = refunded.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        Some(())
+        Some(true)
     }
 
     /// Reads the counts in force of a limit, if the reply has them, and notes a limit of the subject's own.
-    fn read_counts(&self, place: usize, numbers: Numbers<'_>, own: &mut Option<Vec<Limit>>) -> Option<()> {
+    #[inline]
+    fn read_counts(
+        &self,
+        place: usize,
+        numbers: &mut impl Iterator<Item = i64>,
+        own: &mut Option<Vec<Limit>>,
+    ) -> Option<()> {
         if self.overrides() == Overrides::Ignored {
             return Some(());
         }
@@ -145,7 +159,8 @@ impl Plan {
     }
 
     /// Reads for how long a subject is banned, if the reply has it.
-    fn read_ban(&self, numbers: Numbers<'_>) -> Option<RetryAfter> {
+    #[inline]
+    fn read_ban(&self, numbers: &mut impl Iterator<Item = i64>) -> Option<RetryAfter> {
         if self.ban().is_some() { wait(numbers.next()?) } else { Some(RetryAfter::Now) }
     }
 }

@@ -482,7 +482,10 @@ fn rare(place: u16, wait: i64, extra: i64, refunded: u64) -> Vec<u8> {
 
 #[test]
 fn a_reply_about_several_subjects_has_at_its_end_what_is_mostly_0() {
-    let read = |plan: &Plan, bytes: &[u8]| plan.outcomes(&Reply::Bulk(Some(bytes)), 2);
+    let read = |plan: &Plan, bytes: &[u8]| {
+        let mut outcomes = Vec::new();
+        plan.outcomes(&Reply::Bulk(Some(bytes)), 2, |outcome| outcomes.push(outcome)).map(|()| outcomes)
+    };
     let answer =
         |remaining, reset| LimitOutcome { remaining, reset: Micros(reset), ..LimitOutcome::default() };
     let outcome = |granted, log, leaky| {
@@ -530,9 +533,9 @@ fn a_reply_about_several_subjects_has_at_its_end_what_is_mostly_0() {
     ] {
         assert_eq!(read(&plan(), &bytes), Err(BadReply::Unexpected), "{row}");
     }
-    let error = plan().outcomes(&Reply::Error(b"NOSCRIPT No matching script."), 2);
+    let error = plan().outcomes(&Reply::Error(b"NOSCRIPT No matching script."), 2, drop);
     assert_eq!(error, Err(BadReply::NoScript));
-    assert_eq!(plan().outcomes(&Reply::Array(Some(vec![])), 0), Err(BadReply::Unexpected));
+    assert_eq!(plan().outcomes(&Reply::Array(Some(vec![])), 0, drop), Err(BadReply::Unexpected));
 }
 
 /// The bridge closes a connection on which a longer reply comes.

@@ -29,6 +29,12 @@ pub fn plan_with(limits: Vec<Limit>, options: Options) -> Plan {
     Plan::new(limits, options).expect("a plan")
 }
 
+/// The outcomes of a reply about several subjects.
+pub fn outcomes_of(plan: &Plan, reply: &Reply<'_>, subjects: usize) -> Result<Vec<Outcome>, BadReply> {
+    let mut outcomes = Vec::new();
+    plan.outcomes(reply, subjects, |outcome| outcomes.push(outcome)).map(|()| outcomes)
+}
+
 impl Store {
     pub fn new(server: &Redis, limits: Vec<Limit>) -> Self {
         static SUBJECTS: AtomicU64 = AtomicU64::new(0);

@@ -15,6 +15,7 @@ mod replicas;
 mod slots;
 mod trials;
 
+use std::mem;
 use std::rc::Rc;
 
 use super::clock::{Now, TICK};
@@ -87,7 +88,7 @@ impl Command {
             [Task { work: Work::Settle { .. }, .. }] => ends.push(End::Settled),
             [task] => ends.push(answered(task.plan.outcome(reply)?)),
             tasks @ [first, ..] => {
-                ends.extend(first.plan.outcomes(reply, tasks.len())?.into_iter().map(answered));
+                first.plan.outcomes(reply, tasks.len(), |outcome| ends.push(answered(outcome)))?;
             }
         }
         Ok(())
@@ -376,6 +377,7 @@ impl Dispatch {
         let waits_for = |task: &Task| task.waiters().iter().any(|waiter| waits(waiter.stream));
         let awaited = completed.commands.iter().any(|command| command.tasks.iter().any(waits_for));
         for command in &mut completed.commands {
+            let ended = completed.ends.len();
             let Ok(Some((reply, length))) = resp::decode_within(rest, bridge::REPLY) else {
                 // The rest of the replies is missing or not RESP, so no reply can be assigned to a command.
                 (rest, intact) = (&[], false);
@@ -385,7 +387,7 @@ impl Dispatch {
             rest = rest.get(length..).unwrap_or_default();
             match reply {
                 resp::Reply::Error(text) if command.form == Form::Evalsha && script::is_noscript(text) => {
-                    not_run.push(Command { form: Form::Eval, tasks: std::mem::take(&mut command.tasks) });
+                    not_run.push(Command { form: Form::Eval, tasks: mem::take(&mut command.tasks) });
                     usable = true;
                 }
                 resp::Reply::Error(text) => {
@@ -403,6 +405,8 @@ impl Dispatch {
                     }
                     Err(_) => {
                         intact = false;
+                        let mut before = 0..ended;
+                        completed.ends.retain(|_| before.next().is_some());
                         self.fail(command, &StoreFailure::BadReply, &mut completed.ends);
                     }
                 },
@@ -455,7 +459,7 @@ impl Dispatch {
         let mut completed = Completed::default();
         if let Some(mut batch) = self.in_flight.complete(id) {
             let is_journal = batch.is_journal();
-            self.lose_journal(std::mem::take(&mut batch.journal), now);
+            self.lose_journal(mem::take(&mut batch.journal), now);
             if batch.connecting || *failure == StoreFailure::NotSent {
                 self.put_back_settlements(&mut batch.commands);
             }
@@ -480,7 +484,7 @@ impl Dispatch {
             completed.opened |= self.lost(id, now);
         }
         while let Some(mut batch) = self.in_flight.abandon(now) {
-            self.lose_journal(std::mem::take(&mut batch.journal), now);
+            self.lose_journal(mem::take(&mut batch.journal), now);
             // Requests that wait count this by themselves.
             self.failures.extend(batch.is_journal().then_some(StoreFailure::Timeout));
             if batch.connecting {
@@ -529,7 +533,7 @@ impl Dispatch {
     }
 
     pub fn take_failures(&mut self) -> Vec<StoreFailure> {
-        std::mem::take(&mut self.failures)
+        mem::take(&mut self.failures)
     }
 
     pub fn next_abandoned(&mut self) -> Option<BatchId> {

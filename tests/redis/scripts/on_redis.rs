@@ -22,7 +22,7 @@ use weir::time::Micros;
 
 use crate::redis::{Connection, Redis};
 use crate::spec;
-use crate::store::{Store, plan, plan_with};
+use crate::store::{Store, outcomes_of, plan, plan_with};
 
 const ONE: Ask = Ask::new(1, 1);
 const NONE: Ask = Ask::new(0, 0);
@@ -518,7 +518,7 @@ fn many(redis: &Redis, limit: Limit, options: Options) -> Result<(), Failed> {
             |plan, _, form, out| {
                 plan.check_all([(own, ask), (second, NONE)].into_iter(), Some(now), form, out)
             },
-            |plan, reply| Ok(plan.outcomes(reply, 2)?.into_iter().collect()),
+            |plan, reply| outcomes_of(plan, reply, 2),
         );
         assert_eq!(
             outcomes,
@@ -767,7 +767,7 @@ fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
         |plan, _, form, out| {
             plan.check_all(among.iter().map(|tag| (*tag, NONE)), Some(spec::START), form, out)
         },
-        |_, reply| Ok(plan.outcomes(reply, 3)?.into_iter().collect()),
+        |_, reply| outcomes_of(&plan, reply, 3),
     );
     let remaining = outcomes.iter().map(|outcome| outcome.limits[0].remaining);
     assert_eq!(remaining.collect::<Vec<_>>(), [5, left, 5]);
