@@ -2,7 +2,7 @@
 -- For the scripts that `cargo run --example lua` links of the fragments in lua/: what Redis gives a script, as far as
 -- weir uses it. Any other name that a script does not declare is a mistake.
 std = "none"
-read_globals = { "KEYS", "ARGV", "_G", "redis", "math", "struct", "cjson", "error", "ipairs", "pcall", "tonumber", "type" }
+read_globals = { "KEYS", "ARGV", "_G", "redis", "math", "struct", "cjson", "error", "ipairs", "pcall", "table", "tonumber", "type" }
 max_line_length = false
 -- In a linked script, fragments are nested and shadow each other's names, and some do not use all that the prelude and
 -- the linker declare and set.

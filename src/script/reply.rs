@@ -199,7 +199,7 @@ fn wait(span: i64) -> Option<RetryAfter> {
 /// A reply that is not an answer. For the request it is the same as no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadReply {
-    /// This Redis has not seen the script: ask again with [`Form::Eval`].
+    /// This Redis has not seen the script: ask again with [`Form::Eval`](super::Form::Eval).
     NoScript,
     /// Any other error of Redis.
     Error(String),
@@ -207,7 +207,8 @@ pub enum BadReply {
     Unexpected,
 }
 
-/// Whether an error says that Redis does not know the script. The command has to be sent again, as [`Form::Eval`].
+/// Whether an error says that Redis does not know the script. The command has to be sent again, as
+/// [`Form::Eval`](super::Form::Eval).
 #[must_use]
 pub fn is_noscript(error: &[u8]) -> bool {
     error.starts_with(b"NOSCRIPT")
