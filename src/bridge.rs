@@ -55,8 +55,8 @@ pub const MAX_COMMANDS: usize = 4096;
 pub const MAX_REPLIES: u32 = 8 * 1024 * 1024;
 /// The most subjects that a command asks about, and the most items of one reply.
 pub const MAX_ITEMS: usize = 64;
-/// The bounds of one reply. weir's scripts reply with a packed string or an integer, those of earlier versions with an array of packed strings,
-/// too, and Redis with an error in one line. A server in the place of Redis cannot make a worker read more than that for each command.
+/// The bounds of one reply. weir's scripts reply with a packed string or an integer, and Redis with an error in one line. A server in the
+/// place of Redis cannot make a worker read more than that for each command, or than an array of such replies.
 pub const REPLY: Bounds = Bounds { line: 4096, bulk: 4096, items: MAX_ITEMS, depth: 1 };
 
 /// The answers' buffer is reused up to this capacity, and given back beyond it.

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The listeners, and the connections to each that nobody has accepted yet.
+/// For each listener, the connections that the module has opened and the test has not accepted yet.
 static LISTENERS: Mutex<BTreeMap<String, Vec<Accepted>>> = Mutex::new(BTreeMap::new());
 
 /// Envoy's side of a connection. Its end closes the connection.

@@ -173,8 +173,10 @@ impl InFlight {
     /// How long after a batch the next may be sent without waiting for the answer.
     fn pace(&self, slots: Slots, queue: &Queue) -> Micros {
         let congestion = self.congestion.of(slots);
+        let (pace, of_repeats) = (congestion.pace(), congestion.pace_of_repeats());
         let is_asked = |check: &Check| self.of(slots).any(|batch| batch.asks_about(check));
-        if queue.only_asks(&is_asked) { congestion.pace_of_repeats() } else { congestion.pace() }
+        // Mostly the two are equal, and the batches in flight need not be searched.
+        if of_repeats > pace && queue.only_asks(&is_asked) { of_repeats } else { pace }
     }
 
     /// The name of the batch that is sent next.

@@ -132,7 +132,7 @@ fn room_after(took: [u64; 3], elapsed: u64, queue: &Queue) -> (bool, bool) {
 }
 
 #[test]
-fn a_batch_that_only_repeats_what_is_asked_waits_for_as_long_as_answers_take() {
+fn a_batch_that_only_repeats_what_is_asked_waits_for_as_long_as_answers_were_queued() {
     let plan = batch(1)[0].tasks[0].plan.clone();
     let queue = |tags: &[&str]| {
         let mut queue = Queue::new(Topology::Any, Seed(1));
