@@ -128,14 +128,14 @@ bench-capacity: ## Measure what a Redis needs: bytes for each subject, CPU time 
 	@scripts/setup run
 	@eval "$$(scripts/env)" && cargo bench --quiet --bench capacity
 
-measured-keep: ## Copy what `make bench-capacity` and `make bench-lua` have measured to docs/sizing.md and docs/bounds.md
-	@for pair in capacity/summary.json=sizing/capacity.json bench/lua_worst.json=bounds/worst.json; do \
+measured-keep: ## Copy what `make bench-capacity`, `make bench-lua` and `make bench-core CASES='redis COMMIT'` have measured to the documents
+	@for pair in capacity/summary.json=sizing/capacity.json bench/lua_worst.json=bounds/worst.json bench/lua_instructions.json=bench/redis.json; do \
 	  [ ! -f "target/$${pair%%=*}" ] || cp "target/$${pair%%=*}" "docs/$${pair#*=}"; done
 	@WEIR_UPDATE=1 cargo test --quiet --test repository -- measured
 
-bench-core: ## Count the instructions of the core's steps with callgrind
+bench-core: ## Count the instructions of the core's steps with callgrind; CASES='exact denied', or CASES='redis COMMIT' for those of Redis
 	@scripts/setup bench_core
-	@scripts/bench-core
+	@scripts/bench-core $(CASES)
 
 scale: ## Simulate up to 10,000 workers and 64 nodes of Redis with real engines; ARGS= for up to 1,000 workers; writes target/scale/summary.json
 	@cargo bench --quiet --bench scale -- $(if $(filter undefined,$(origin ARGS)),--long,$(ARGS))

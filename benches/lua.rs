@@ -9,6 +9,8 @@
 //!
 //! All cases take turns on one server, many times, and the median counts. So whatever else the machine does affects all cases
 //! alike. The tables go to stdout, the figures to `target/bench/lua.json` and `target/bench/lua_worst.json`.
+//!
+//! With the argument `instructions` it counts Redis's instructions in place of its time: see `scripts/bench-core redis`.
 #![allow(
     missing_docs,
     clippy::expect_used,
@@ -17,6 +19,9 @@
     clippy::panic,
     clippy::unwrap_used
 )]
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[path = "../tests/support/redis.rs"]
 #[allow(dead_code)]
@@ -67,6 +72,9 @@ struct Case {
 fn main() {
     let Some(server) = Redis::start() else { return println!("skipped: no redis-server") };
     let mut redis = server.connect();
+    if std::env::args().any(|argument| argument == "instructions") {
+        return instructions(&server, &mut redis);
+    }
     let mut cases = baselines(&mut redis);
     cases.extend(checks(&mut redis));
     cases.extend(batches(&mut redis));
@@ -198,16 +206,13 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
     cases
 }
 
-/// Commands about ten subjects; the time is that of one of them. `WEIR_BENCH_LUA_BASE` names the script of another version of weir that
-/// checks several subjects with a `leaky_bucket`, as `cargo run --example lua` writes it: then it is measured too.
+/// Commands about ten subjects; the time is that of one of them.
 fn batches(redis: &mut Connection) -> Vec<Case> {
     let leaky = || LeakyBucket::new(1_000_000, SECOND, 1_000_000, Micros::ZERO).unwrap().into();
     let clock = || FixedWindow::new(MANY, HOUR, Align::Clock).unwrap().into();
-    let base = std::env::var_os("WEIR_BENCH_LUA_BASE").map(|file| std::fs::read(file).expect("the base"));
-    let mut rows: Vec<(&str, Limit, Option<Vec<u8>>)> =
-        vec![("fixed_window, one of ten", clock(), None), ("leaky_bucket, one of ten", leaky(), None)];
-    rows.extend(base.map(|base| ("leaky_bucket, one of ten, base", leaky(), Some(base))));
-    let cases = rows.into_iter().map(|(name, limit, other)| {
+    let rows: [(&str, Limit); 2] =
+        [("fixed_window, one of ten", clock()), ("leaky_bucket, one of ten", leaky())];
+    let cases = rows.into_iter().map(|(name, limit)| {
         let named = NamedLimit { name: "l".to_owned(), limit };
         let plan = Plan::new(vec![named], Options::default()).unwrap();
         let source = plan.source_of(ScriptKind::CheckAll).as_bytes();
@@ -216,17 +221,103 @@ fn batches(redis: &mut Connection) -> Vec<Case> {
         let asked = tags.iter().map(|tag| (tag.as_bytes(), Ask::new(1, 1)));
         let mut command = Vec::new();
         plan.check_all(asked, None, Form::Evalsha, &mut command);
-        if let Some(other) = other {
-            let sha = redis.call(&[b"SCRIPT", b"LOAD", &other])[5..45].to_vec();
-            let place = command.windows(5).position(|it| it == b"$40\r\n").expect("a SHA-1") + 5;
-            command[place..place + 40].copy_from_slice(&sha);
-        }
-        // A version before this one replies with an array.
         let reply = redis.pipeline(&command, 1).remove(0);
-        assert!(matches!(reply[0], b'$' | b'*'), "{name}: {}", String::from_utf8_lossy(&reply));
+        assert_eq!(reply[0], b'$', "{name}: {}", String::from_utf8_lossy(&reply));
         Case { subjects: 10, ..case(name, command, None) }
     });
     cases.collect()
+}
+
+/// The instructions of Redis for one of ten subjects with a `leaky_bucket`, which are checked many times a second: by the script of another
+/// version, if `WEIR_BENCH_LUA_BASE` names its file; by this version's; and by scripts that do only what no script can leave out.
+/// Redis runs under callgrind, whose dumps begin with `WEIR_BENCH_CALLGRIND`.
+fn instructions(server: &Redis, redis: &mut Connection) {
+    const BATCHES: usize = 300;
+    let this = batches(redis).pop().expect("the case").command;
+    let older = std::env::var_os("WEIR_BENCH_LUA_BASE").map(|file| std::fs::read(file).expect("the script"));
+    let mut rows = Vec::new();
+    // Some versions read a question for each subject, even if all are the same.
+    rows.extend(older.map(|source| ("the older version", with_script(redis, &this, &source, 10))));
+    rows.push(("this version", this.clone()));
+    let floors = [
+        ("the command: keys, TIME, a reply", "answers[i] = state"),
+        ("and GET of each state", "answers[i] = call('GET', KEYS[i])"),
+        (
+            "and SETRANGE of each state",
+            "local state = call('GET', KEYS[i]) call('SETRANGE', KEYS[i], '0', state) answers[i] = state",
+        ),
+        (
+            "and two numbers of a state, three of an answer",
+            "local tat, part = unpack('<I8I5', call('GET', KEYS[i])) call('SETRANGE', KEYS[i], '0', pack('<I8I5', tat, part)) \
+             answers[i] = pack('<i8i8i8', tat, part, i)",
+        ),
+    ];
+    for (name, body) in floors {
+        let source = format!(
+            "local call, pack, unpack, answers, state = redis.call, struct.pack, struct.unpack, {{}}, ('.'):rep(24) \
+             call('TIME') for i = 1, #KEYS do {body} end return table.concat(answers)"
+        );
+        rows.push((name, with_script(redis, &this, source.as_bytes(), 1)));
+    }
+    let mut counts = Vec::new();
+    for (name, command) in &rows {
+        // The states that the parts read expire no more.
+        redis.pipeline(&this, 1);
+        words(&this)[3..13].iter().for_each(|key| drop(redis.call(&[b"PERSIST", key])));
+        let reply = redis.pipeline(command, 1).remove(0);
+        assert!(matches!(reply[0], b'$' | b'*'), "{name}: {}", String::from_utf8_lossy(&reply));
+        dump(server);
+        (0..BATCHES).for_each(|_| drop(redis.pipeline(command, 1)));
+        counts.push(dump(server) / (BATCHES * 10) as u64);
+    }
+    let ratio = |count: u64| (count as f64 / counts[0] as f64 * 1_000.0).round() / 1_000.0;
+    println!("{:<50} {:>8}", "instructions of Redis for each subject", "ratio");
+    let rows = rows.iter().zip(&counts).map(|((name, _), &count)| {
+        println!("{name:<50} {count:>8} {:>8.3}", ratio(count));
+        serde_json::json!({"name": name, "instructions": count, "ratio": ratio(count)})
+    });
+    write("lua_instructions.json", &rows.collect::<Vec<_>>());
+}
+
+fn words(command: &[u8]) -> Vec<Vec<u8>> {
+    let (resp::Reply::Array(Some(words)), _) = resp::decode(command).unwrap().unwrap() else {
+        panic!("no command")
+    };
+    let word = |word: &resp::Reply<'_>| match word {
+        resp::Reply::Bulk(Some(word)) => word.to_vec(),
+        other => panic!("no word: {other:?}"),
+    };
+    words.iter().map(word).collect()
+}
+
+/// The command by another script, with its last argument so many times.
+fn with_script(redis: &mut Connection, this: &[u8], source: &[u8], times: usize) -> Vec<u8> {
+    let sha = redis.call(&[b"SCRIPT", b"LOAD", source]);
+    let mut words = words(this);
+    words[1] = sha[5..45].to_vec();
+    let last = words.pop().expect("the questions").repeat(times);
+    words.push(last);
+    command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
+/// How many instructions Redis has executed since the last dump.
+fn dump(server: &Redis) -> u64 {
+    static DUMPS: AtomicU32 = AtomicU32::new(1);
+    let pid = server.pid();
+    let dumped = Command::new("vgdb").arg(format!("--pid={pid}")).arg("dump").output().expect("vgdb");
+    assert!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
+    let begin = std::env::var("WEIR_BENCH_CALLGRIND").expect("where dumps are");
+    let file = format!("{begin}.{}", DUMPS.fetch_add(1, Ordering::Relaxed));
+    let text = std::fs::read_to_string(file).expect("a dump");
+    text.lines().find_map(|line| line.strip_prefix("totals: ")?.parse().ok()).expect("its total")
+}
+
+/// Writes figures to a file in `target/bench`.
+fn write(name: &str, rows: &[serde_json::Value]) {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
+    std::fs::create_dir_all(&directory).unwrap();
+    let json = serde_json::to_string_pretty(rows).unwrap();
+    std::fs::write(directory.join(name), json + "\n").unwrap();
 }
 
 /// A write of the usage journal about as many subjects as it may have; the time is that of one of them. So that Redis does not take it for
@@ -312,10 +403,7 @@ fn report(cases: &mut [Case]) {
             "call_us": { "p50": p50, "p99": p99, "p999": p999 },
         }));
     }
-    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
-    std::fs::create_dir_all(&directory).unwrap();
-    let json = serde_json::to_string_pretty(&rows).unwrap();
-    std::fs::write(directory.join("lua.json"), json + "\n").unwrap();
+    write("lua.json", &rows);
 }
 
 /// Writes the call to measure. The state is restored before each call.
@@ -553,9 +641,7 @@ fn worst(server: &Redis) {
             "most_us": most,
         }));
     }
-    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
-    let json = serde_json::to_string_pretty(&rows).unwrap();
-    std::fs::write(directory.join("lua_worst.json"), json + "\n").unwrap();
+    write("lua_worst.json", &rows);
 }
 
 /// The shortest, the median and the longest time of one command, on the same state each time.

@@ -185,6 +185,26 @@ render() {
 # shipped CONFIG PASSWORD-FILE: prints a configuration of envoy/ with paths of this machine in place of those in a container.
 shipped() { sed "s#/etc/weir/weir.wasm#$plugin#; s#/etc/weir/libweir.so#$module#; s#/run/secrets/redis-password#$2#" "$1"; }
 
+# older COMMIT FILE COMMAND...: prints the path of target/FILE as COMMAND builds it in a clone of another commit. It is built once, in
+# target/older.
+older() {
+  local file=$2 id folder
+  id=$(git rev-parse --verify --quiet --short=12 "$1^{commit}") || fail "'$1' is no commit of this repository"
+  folder=$root/target/older/$id
+  shift 2
+  if [ ! -f "$folder/$file" ]; then
+    step "the older version, $id"
+    mkdir -p "$folder"
+    [ -d "$folder/source" ] || git clone --quiet --no-checkout "$root" "$folder/source"
+    git -C "$folder/source" checkout --quiet "$id"
+    ln -sfn "$tools" "$folder/source/.tools"
+    (cd "$folder/source" && "$@") >&2
+    cp "$folder/source/target/$file" "$folder/$file.new" && mv "$folder/$file.new" "$folder/$file"
+    rm -rf "$folder/source"
+  fi
+  printf '%s\n' "$folder/$file"
+}
+
 # Whether a process accepts connections on this port of 127.0.0.1.
 listens() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 

@@ -82,3 +82,14 @@ fn worst_case() {
     assert!(longest <= 400.0, "{longest} µs: no script may take so long");
     tables::published("docs/bounds.md", [("worst", table)]);
 }
+
+/// What Redis executes for a subject, beside what no script can leave out.
+#[test]
+fn redis() {
+    let mut table = String::from("| Redis, for one subject of ten | instructions | ratio |\n|---|--:|--:|\n");
+    for row in read("bench/redis.json").as_array().expect("rows") {
+        let (name, count) = (row["name"].as_str().expect("a name"), number(&row["instructions"]));
+        let _ = writeln!(table, "| {name} | {} | {:.2} |", grouped(count), number(&row["ratio"]));
+    }
+    tables::published("docs/bench/README.md", [("redis", table)]);
+}
