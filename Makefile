@@ -119,6 +119,7 @@ bench: ## Measure weir in both hosts, beside plain Envoy and nginx with Lua: twe
 
 bench-keep: ## Copy the results of `make bench` to docs/bench, where the README shows them
 	@cp $(addprefix target/bench/,table.txt costs.md summary.json cpu.svg latency.svg) docs/bench/
+	@WEIR_UPDATE=1 cargo test --quiet --test repository -- figures
 
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run
@@ -142,7 +143,7 @@ scale: ## Simulate up to 10,000 workers and 64 nodes of Redis with real engines;
 
 scale-keep: ## Copy the results of `make scale` to docs/scale, and write docs/scale.md
 	@cp target/scale/summary.json docs/scale/
-	@WEIR_UPDATE=1 cargo test --quiet --test repository -- scale
+	@WEIR_UPDATE=1 cargo test --quiet --test repository -- scale figures
 
 dist: ## Build what is handed to users, in target/dist: plugin, module, static command, images, bill of materials; ARGS=files only plugin, command and schema, ARGS=check builds twice, ARGS=try starts its compose.yaml
 	@scripts/setup $(if $(filter files,$(ARGS)),plugin,dist)

@@ -21,7 +21,7 @@ object! {
         "Which denials weir writes to a stream in Redis, and how long that is. See [the journal](clients.md#the-journal).";
     max_entries: Count<u32> = count(1, 1_000_000)
         .default("10000", "The most entries that the stream keeps. Redis removes the oldest in the command that adds one, so the \
-            stream is never longer. An entry takes about 200 bytes of Redis's memory."),
+            stream is never longer. An entry takes some hundred bytes of Redis's memory."),
     sample_percent: Count<u8> = count(1, 100)
         .default("100", "How many of a hundred denials are written. Each denial is drawn at random, whatever its subject."),
     max_per_second: Count<u32> = count(1, 10_000)

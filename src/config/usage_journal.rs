@@ -27,8 +27,7 @@ object! {
     keep: Duration = duration(Micros::from_secs(3_600), Micros::from_secs(400 * 86_400))
         .default("\"62d\"", "How long an interval is kept after its end, from `1h` to `400d`."),
     max_subjects: Count<u32> = count(1, 1_000_000)
-        .default("100000", "The most subjects of an interval, of all policies. What further subjects use is added up as one, for each policy. A \
-            subject takes about 120 bytes of Redis's memory."),
+        .default("100000", "The most subjects of an interval, of all policies. What further subjects use is added up as one, for each policy."),
 }
 
 pub(super) fn read(view: &View<'_, UsageJournalFields>, errors: &mut Errors) -> UsageJournal {

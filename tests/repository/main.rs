@@ -16,6 +16,7 @@ mod bench_stats;
 mod concepts;
 mod exports;
 mod failover;
+mod figures;
 mod layers;
 mod measured;
 mod metrics;

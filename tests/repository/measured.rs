@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::figures::grouped;
 use crate::tables;
 
 fn read(name: &str) -> Value {
@@ -17,16 +18,6 @@ fn read(name: &str) -> Value {
 
 fn number(value: &Value) -> f64 {
     value.as_f64().expect("a number")
-}
-
-/// A whole number with commas.
-fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let with = |(place, digit): (usize, char)| {
-        let comma = place > 0 && (digits.len() - place).is_multiple_of(3);
-        [comma.then_some(','), Some(digit)]
-    };
-    digits.chars().enumerate().flat_map(with).flatten().collect()
 }
 
 /// What a Redis has to have, and an example of it.
@@ -47,7 +38,7 @@ fn sizing() {
         table,
         "\nMeasured with `make bench-capacity` on Redis {}: {} subjects on an empty Redis, one command for each check.",
         capacity["redis"].as_str().expect("a version"),
-        grouped(number(&capacity["subjects"])),
+        grouped(number(&capacity["subjects"]), 0),
     );
 
     let both = cases.iter().find(|case| case["limits"] == "`leaky_bucket` and `fixed_window` in one policy");

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `docs/scale.md` shows what `make scale` has simulated: its table, its charts and the figures in its text. `WEIR_UPDATE=1` writes them.
+//! `docs/scale.md` shows what `make scale` has simulated: its table and its charts. `WEIR_UPDATE=1` writes them.
 //!
-//! The table after `<!-- table: NAME; NAME -->` has the cases whose names begin so. A figure in the text is between `<!-- scale: NAME, WORKERS, NODES, FIELD -->` and `<!-- / -->`. With the name `service` the others
-//! are left out.
+//! The table after `<!-- table: NAME; NAME -->` has the cases whose names begin so.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,11 +9,11 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::figures::{at, grouped};
 use crate::plot::{Line, plot};
 
 const BEGIN: &str = "<!-- table: ";
 const END: &str = "<!-- end -->\n";
-const MARK: &str = "<!-- scale: ";
 
 fn published(path: &Path, wanted: &str) {
     if std::env::var_os("WEIR_UPDATE").is_some() {
@@ -22,22 +21,6 @@ fn published(path: &Path, wanted: &str) {
     }
     let found = fs::read_to_string(path).unwrap_or_default();
     assert!(found == wanted, "{} is not what was simulated; WEIR_UPDATE=1 writes it", path.display());
-}
-
-/// A number with commas.
-fn grouped(value: f64, decimals: usize) -> String {
-    let text = format!("{value:.decimals$}");
-    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let digits = whole.len();
-    let with = |(place, digit): (usize, char)| {
-        let comma = place > 0 && (digits - place).is_multiple_of(3);
-        [comma.then_some(','), Some(digit)]
-    };
-    whole.chars().enumerate().flat_map(with).flatten().chain(rest.chars()).collect()
-}
-
-fn at(case: &Value, field: &str) -> Option<f64> {
-    field.split('.').try_fold(case, |case, key| case.get(key))?.as_f64()
 }
 
 /// The columns of the tables: what they are called, where they are in a case, and their decimals.
@@ -111,32 +94,6 @@ fn the_page_shows_what_was_simulated() {
         let (_, rest) = rest.split_once(END).expect("an end of the table");
         written += &[BEGIN, begins, " -->\n", &table(cases, begins), END, rest].concat();
     }
-    let text = std::mem::take(&mut written);
-    let mut parts = text.split(MARK);
-    written += parts.next().expect("a head");
-    let mut figures = 0;
-    for part in parts {
-        let (what, rest) = part.split_once(" -->").expect("an end of the mark");
-        let (shown, rest) = rest.split_once("<!-- / -->").expect("an end of the figure");
-        let decimals = shown.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-        // Names have commas, too.
-        let words: Vec<&str> = what.rsplitn(4, ", ").collect();
-        let value = match words[..] {
-            [field, "service"] => at(&summary["service"], field),
-            [field, nodes, workers, name] => {
-                let is = |case: &&Value| {
-                    let [these, of] = ["workers", "nodes"].map(|field| case[field].to_string());
-                    case["name"] == name && [these.as_str(), of.as_str()] == [workers, nodes]
-                };
-                cases.iter().find(is).and_then(|case| at(case, field))
-            }
-            _ => None,
-        };
-        let value = value.unwrap_or_else(|| panic!("docs/scale/summary.json has no {what:?}"));
-        written += &format!("{MARK}{what} -->{}<!-- / -->{rest}", grouped(value, decimals));
-        figures += 1;
-    }
-    assert!(figures > 5, "{figures} figures");
     published(&path, &written);
     let charts = [
         (

@@ -7,6 +7,8 @@ use std::{env, fs};
 
 use serde_json::Value;
 
+use crate::figures::grouped;
+
 const BEGIN: &str = "<!-- searched: begin -->\n";
 const END: &str = "<!-- searched: end -->\n";
 
@@ -28,13 +30,13 @@ fn the_page_shows_what_was_searched() {
 
 fn table(rows: &[Value]) -> String {
     let number = |row: &Value, name: &str| row[name].as_u64().expect("a number");
-    let sum = |name: &str| rows.iter().map(|row| number(row, name)).sum::<u64>();
+    let sum = |name: &str| grouped(rows.iter().map(|row| number(row, name)).sum::<u64>() as f64, 0);
     let mut out = format!(
         "In {} rows, {} paths have reached {} different states, in {} s of one core. No path is wrong.\n\n",
         rows.len(),
-        grouped(sum("paths")),
-        grouped(sum("states")),
-        grouped(sum("seconds"))
+        sum("paths"),
+        sum("states"),
+        sum("seconds")
     );
     let columns = "protocol | regions | workers | units | requests | time passes | leave | faults | states | paths | longest path | s";
     let _ = writeln!(out, "| {columns} |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
@@ -42,17 +44,10 @@ fn table(rows: &[Value]) -> String {
         assert_eq!(row["is_complete"], true, "a row that was not searched to its end: {row}");
         let sizes = ["regions", "workers", "units", "requests", "passes", "leavers", "faults"];
         let sizes = sizes.map(|name| number(row, name).to_string()).join(" | ");
-        let (states, paths) = (grouped(number(row, "states")), grouped(number(row, "paths")));
+        let [states, paths] = ["states", "paths"].map(|name| grouped(number(row, name) as f64, 0));
         let (longest, seconds) = (number(row, "longest"), number(row, "seconds"));
         let protocol = row["protocol"].as_str().expect("a name");
         let _ = writeln!(out, "| {protocol} | {sizes} | {states} | {paths} | {longest} | {seconds} |");
     }
     out
-}
-
-/// With commas between thousands.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
-    groups.join(",")
 }

@@ -6,8 +6,6 @@
 //! - A command that begins with `weir` names a command and flags that exist.
 //! - The block after `<!-- all of: FILE -->` is that file without its lines for tools; `WEIR_UPDATE=1` writes it there. That after
 //!   `<!-- part of: FILE -->` is a part of it.
-//! - A figure between `<!-- bench: NAME, CONNECTIONS, SUBJECTS, FIELD -->` and `<!-- / -->` is that of `docs/bench/summary.json`;
-//!   `WEIR_UPDATE=1` writes it there. Pages that say what a request costs have no other.
 //! - A link to a file of this repository, and to a heading of it, leads somewhere.
 //! - Each example names the schema for editors, and the schema accepts it.
 //! - The page of troubleshooting has every kind of failure of the store.
@@ -232,69 +230,6 @@ fn files_are_shown_as_they_are() {
         .collect();
     assert_eq!(whole, examples, "docs/recipes.md shows each example");
     assert_eq!((whole.len(), parts), (19, 1));
-}
-
-/// A figure of the last `make bench`, or of the run with rate-limit services, with as many decimals as are shown.
-fn measured(files: &[Value], what: &str, shown: &str) -> Option<String> {
-    let [name, connections, subjects, field] = what.split(", ").collect::<Vec<_>>().try_into().ok()?;
-    let (connections, subjects): (u64, u64) = (connections.parse().ok()?, subjects.parse().ok()?);
-    let lists = files.iter().flat_map(|file| [&file["cases"], &file["controls"]]);
-    let of = lists.filter_map(Value::as_array).flatten();
-    let is = |case: &&Value| {
-        case["name"] == name && case["connections"] == connections && case["subjects"] == subjects
-    };
-    let figure =
-        of.filter(is).find_map(|case| field.split('.').try_fold(case, |at, key| at.get(key)))?.as_f64()?;
-    Some(format!("{figure:.*}", shown.split_once('.').map_or(0, |(_, decimals)| decimals.len())))
-}
-
-#[test]
-fn figures_are_those_that_were_measured() {
-    const MARK: &str = "<!-- bench: ";
-    let root = root();
-    let files = ["summary.json", "services.json"].map(|name| -> Value {
-        let text = fs::read_to_string(root.join("docs/bench").join(name)).expect("the figures");
-        serde_json::from_str(&text).expect("JSON")
-    });
-    let mut checked = 0;
-    for (page, text) in pages() {
-        // A comment at the beginning of a line ends the paragraph.
-        let begins = |line: &&str| {
-            ["<!-- bench: ", "<!-- scale: "].iter().any(|mark| line.trim_start().starts_with(mark))
-        };
-        assert_eq!(text.lines().find(begins), None, "{page}: write a word before the figure");
-        let (mut updated, mut prose) = (String::new(), String::new());
-        for (number, part) in text.split(MARK).enumerate() {
-            if number == 0 {
-                (updated, prose) = (part.to_owned(), part.to_owned());
-                continue;
-            }
-            let (what, rest) = part.split_once(" -->").expect("an end of the mark");
-            let (shown, rest) = rest.split_once("<!-- / -->").expect("an end of the figure");
-            let figure = measured(&files, what, shown)
-                .unwrap_or_else(|| panic!("{page}: no file in docs/bench has {what:?}"));
-            let update = std::env::var_os("WEIR_UPDATE").is_some();
-            assert!(
-                update || shown == figure,
-                "{page}: {what:?} is {figure}, not {shown}; WEIR_UPDATE=1 writes it"
-            );
-            updated += &format!("{MARK}{what} -->{figure}<!-- / -->{rest}");
-            prose += rest;
-            checked += 1;
-        }
-        if ["README.md", "docs/faq.md", "docs/comparison.md"].contains(&page.as_str()) {
-            let bare = prose.lines().find(|line| {
-                let before = line.split("µs").next().unwrap_or_default().trim_end();
-                before.len() < line.len() && before.ends_with(|last: char| last.is_ascii_digit())
-                    || line.contains("microsecond")
-            });
-            assert_eq!(bare, None, "{page}: a figure that no file has measured");
-        }
-        if updated != text {
-            fs::write(root.join(page), updated).expect("written");
-        }
-    }
-    assert!(checked > 10, "{checked}");
 }
 
 #[test]

@@ -89,6 +89,16 @@ pub fn table() -> Vec<Case> {
         add("2 regions", Setup { regions: 2, clients: Clients::zipf(200, 2), ..usual.clone() }, 97.0);
         add("8 regions", Setup { regions: 8, clients: Clients::zipf(200, 8), ..usual.clone() }, 95.0);
     }
+    for (interval, sync_interval, least) in
+        [("200 ms", 200_000, 90.0), ("1 s", 1_000_000, 70.0), ("5 s", 5_000_000, 10.0)]
+    {
+        let mut rates = vec![0; 8];
+        rates[0] = 200;
+        let clients = Clients::Rates(rates);
+        let setup =
+            Setup { regions: 8, sync_interval, clients, seconds: 16, from: 6, ..Setup::usual(Way::Share) };
+        add(&format!("8 regions, all in one, sync_interval {interval}"), setup, least);
+    }
     cases
 }
 

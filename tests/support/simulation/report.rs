@@ -79,11 +79,11 @@ impl Report {
         };
         let mut cases: Vec<Value> =
             self.table.iter().map(|(case, figures)| row(&case.name, &case.setup, figures)).collect();
-        let others =
-            [("regions that wake up", &self.woken), ("few regions with most of the demand", &self.spread)];
-        for (name, runs) in others {
-            cases.extend(runs.iter().map(|(setup, figures)| row(name, setup, figures)));
-        }
+        cases.extend(self.woken.iter().map(|(setup, figures)| row("regions that wake up", setup, figures)));
+        cases.extend(self.spread.iter().map(|(setup, figures)| {
+            let name = format!("few regions with most of the demand, burst {}", setup.burst);
+            row(&name, setup, figures)
+        }));
         for (name, runs) in [("moving", &self.moving), ("flows", &self.flows), ("unequal", &self.unequal)] {
             cases.extend(runs.iter().map(|(setup, run)| row(name, setup, &Figures::new(setup, run))));
         }
