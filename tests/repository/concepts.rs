@@ -17,7 +17,7 @@ mod picture;
 /// What all limits of the table count over, and what the pictures mark on the axis.
 const WINDOW: Micros = Micros::from_secs(10);
 /// Where the pictures end.
-const END: Micros = Micros::from_secs(30);
+const END: Micros = Micros::from_secs(32);
 /// How long each request lasts. Only `concurrency` depends on it.
 const LASTS: Micros = Micros::from_secs(2);
 /// Begins a window, so that the axis and the windows of `align: clock` agree.
@@ -120,6 +120,8 @@ fn run(limit: &Limit) -> Run {
         left.push((now, outcome.limits[0].remaining.max(0)));
     }
     assert_eq!(arrivals.next(), None, "every arrival is before the end");
+    let ends = |decision: &Decision| decision.passes.is_none_or(|at| at < END);
+    assert!(decisions.iter().all(ends), "a dot behind the end of the picture");
     Run { decisions, left, quota: i64::try_from(limit.quota()).unwrap() }
 }
 

@@ -80,7 +80,7 @@ fn redis() {
     let mut table = String::from("| Redis, for one subject of ten | instructions | ratio |\n|---|--:|--:|\n");
     for row in read("bench/redis.json").as_array().expect("rows") {
         let (name, count) = (row["name"].as_str().expect("a name"), number(&row["instructions"]));
-        let _ = writeln!(table, "| {name} | {} | {:.2} |", grouped(count), number(&row["ratio"]));
+        let _ = writeln!(table, "| {name} | {} | {:.2} |", grouped(count, 0), number(&row["ratio"]));
     }
     tables::published("docs/bench/README.md", [("redis", table)]);
 }
