@@ -17,7 +17,7 @@ mod picture;
 /// What all limits of the table count over, and what the pictures mark on the axis.
 const WINDOW: Micros = Micros::from_secs(10);
 /// Where the pictures end.
-const END: Micros = Micros::from_secs(32);
+const END: Micros = Micros::from_secs(36);
 /// How long each request lasts. Only `concurrency` depends on it.
 const LASTS: Micros = Micros::from_secs(2);
 /// Begins a window, so that the axis and the windows of `align: clock` agree.
