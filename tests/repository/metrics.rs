@@ -213,88 +213,33 @@ fn links_of_the_metrics_and_of_the_runbook_lead_somewhere() {
 
 #[test]
 fn each_name_of_envoy_has_its_labels_in_prometheus() {
+    #[rustfmt::skip]
     let cases = [
-        (
-            "weir.policy.api.requests.denied.denied-until",
-            "weir_policy_requests",
-            "outcome=denied policy=api source=denied-until",
-        ),
-        (
-            "weir.policy.a%2Eb-c_D.requests.shadow_denied.on_failure",
-            "weir_policy_requests",
-            "outcome=shadow_denied policy=a%2Eb-c_D source=on_failure",
-        ),
-        (
-            "weir.policy.api.limit.per-minute.requests.allowed",
-            "weir_policy_limit_requests",
-            "limit=per-minute outcome=allowed policy=api",
-        ),
+        ("weir.policy.api.requests.denied.denied-until", "weir_policy_requests", "outcome=denied policy=api source=denied-until"),
+        ("weir.policy.a%2Eb-c_D.requests.shadow_denied.on_failure", "weir_policy_requests", "outcome=shadow_denied policy=a%2Eb-c_D source=on_failure"),
+        ("weir.policy.api.limit.per-minute.requests.allowed", "weir_policy_limit_requests", "limit=per-minute outcome=allowed policy=api"),
         // Names that are words of the pattern.
-        (
-            "weir.policy.limit.limit.requests.requests.denied",
-            "weir_policy_limit_requests",
-            "limit=requests outcome=denied policy=limit",
-        ),
-        (
-            "weir.policy.requests.requests.exempt.list",
-            "weir_policy_requests",
-            "outcome=exempt policy=requests source=list",
-        ),
-        (
-            "weir.policy.policy.limit.limit.requests.allowed",
-            "weir_policy_limit_requests",
-            "limit=limit outcome=allowed policy=policy",
-        ),
+        ("weir.policy.limit.limit.requests.requests.denied", "weir_policy_limit_requests", "limit=requests outcome=denied policy=limit"),
+        ("weir.policy.requests.requests.exempt.list", "weir_policy_requests", "outcome=exempt policy=requests source=list"),
+        ("weir.policy.policy.limit.limit.requests.allowed", "weir_policy_limit_requests", "limit=limit outcome=allowed policy=policy"),
         ("weir.policy.api.units_reserved", "weir_policy_units_reserved", "policy=api"),
         ("weir.policy.api.tier.gold.units_charged", "weir_policy_units_charged", "policy=api tier=gold"),
         ("weir.policy.tier.tier.tier.units_refunded", "weir_policy_units_refunded", "policy=tier tier=tier"),
-        (
-            "weir.policy.api.tier.a%2Eb.limit.day.asked.95",
-            "weir_policy_limit_asked",
-            "full=95 limit=day policy=api tier=a%2Eb",
-        ),
-        (
-            "weir.policy.limit.limit.asked.asked.50",
-            "weir_policy_limit_asked",
-            "full=50 limit=asked policy=limit",
-        ),
-        (
-            "weir.policy.limit.tier.limit.limit.limit.size",
-            "weir_policy_limit_size",
-            "limit=limit policy=limit tier=limit",
-        ),
-        (
-            "weir.policy.warned.tier.warned.limit.warned.warned",
-            "weir_policy_limit_warned",
-            "limit=warned policy=warned tier=warned",
-        ),
+        ("weir.policy.api.tier.a%2Eb.limit.day.asked.95", "weir_policy_limit_asked", "full=95 limit=day policy=api tier=a%2Eb"),
+        ("weir.policy.limit.limit.asked.asked.50", "weir_policy_limit_asked", "full=50 limit=asked policy=limit"),
+        ("weir.policy.limit.tier.limit.limit.limit.size", "weir_policy_limit_size", "limit=limit policy=limit tier=limit"),
+        ("weir.policy.warned.tier.warned.limit.warned.warned", "weir_policy_limit_warned", "limit=warned policy=warned tier=warned"),
         ("weir.peer.bom.debits_sent", "weir_peer_debits_sent", "peer=bom"),
         ("weir.policy.api.peer.a%2Eb.on_loan", "weir_policy_peer_on_loan", "peer=a%2Eb policy=api"),
         ("weir.policy.peer.peer.peer.on_loan", "weir_policy_peer_on_loan", "peer=peer policy=peer"),
         ("weir.policy.limit.peer.limit.on_loan", "weir_policy_peer_on_loan", "peer=limit policy=limit"),
-        (
-            "weir.policy.requests.peer.requests.on_loan",
-            "weir_policy_peer_on_loan",
-            "peer=requests policy=requests",
-        ),
+        ("weir.policy.requests.peer.requests.on_loan", "weir_policy_peer_on_loan", "peer=requests policy=requests"),
         ("weir.peer.policy.borrowed", "weir_peer_borrowed", "peer=policy"),
-        (
-            "weir.policy.peer.limit.peer.requests.denied",
-            "weir_policy_limit_requests",
-            "limit=peer outcome=denied policy=peer",
-        ),
-        (
-            "weir.policy.peer.requests.denied.redis",
-            "weir_policy_requests",
-            "outcome=denied policy=peer source=redis",
-        ),
+        ("weir.policy.peer.limit.peer.requests.denied", "weir_policy_limit_requests", "limit=peer outcome=denied policy=peer"),
+        ("weir.policy.peer.requests.denied.redis", "weir_policy_requests", "outcome=denied policy=peer source=redis"),
         ("weir.store.timeout", "weir_store", "kind=timeout"),
         ("weir.build_info.0.1.0.0123456789ab", "weir_build_info", "commit=0123456789ab version=0.1.0"),
-        (
-            "weir.build_info.1.0.0-rc.1.0123456789ab-modified",
-            "weir_build_info",
-            "commit=0123456789ab-modified version=1.0.0-rc.1",
-        ),
+        ("weir.build_info.1.0.0-rc.1.0123456789ab-modified", "weir_build_info", "commit=0123456789ab-modified version=1.0.0-rc.1"),
         ("weir.store_latency_us", "weir_store_latency_us", ""),
         ("weir.admitted", "weir_admitted", ""),
     ];

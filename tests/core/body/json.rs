@@ -147,25 +147,16 @@ fn what_is_json() {
 #[test]
 fn what_is_found() {
     let long = |length: usize| format!("{{\"a\": \"{}\"}}", "x".repeat(length));
+    #[rustfmt::skip]
     let rows = [
         ("a member", &["a"][..], r#"{"a": 5}"#.to_owned(), "ok: 5".to_owned()),
-        (
-            "several",
-            &["a", "b", "c", "d", "e"],
-            r#"{"a": "x", "b": true, "c": false, "d": [1], "e": {}}"#.into(),
-            r#"ok: "x" true false nested nested"#.into(),
-        ),
+        ("several", &["a", "b", "c", "d", "e"], r#"{"a": "x", "b": true, "c": false, "d": [1], "e": {}}"#.into(), r#"ok: "x" true false nested nested"#.into()),
         ("null is no value", &["a"], r#"{"a": null}"#.into(), "ok: -".into()),
         ("null in place of an object", &["a.b"], r#"{"a": null}"#.into(), "ok: -".into()),
         ("another key", &["a"], r#"{"b": 5, "aa": 6, "": 7, "A": 8}"#.into(), "ok: -".into()),
         ("a key inside another", &["a"], r#"{"b": {"a": 5}}"#.into(), "ok: -".into()),
         ("a key after an object with the same", &["a"], r#"{"b": {"a": 5}, "a": 6}"#.into(), "ok: 6".into()),
-        (
-            "a longer way",
-            &["a.b.c"],
-            r#"{"a": {"x": {"c": 1}, "b": {"x": 2, "c": 3}}}"#.into(),
-            "ok: 3".into(),
-        ),
+        ("a longer way", &["a.b.c"], r#"{"a": {"x": {"c": 1}, "b": {"x": 2, "c": 3}}}"#.into(), "ok: 3".into()),
         ("a way and a part of it", &["a", "a.b"], r#"{"a": {"b": 1}}"#.into(), "ok: nested 1".into()),
         ("the same path twice", &["a", "a"], r#"{"a": "x"}"#.into(), r#"ok: "x" "x""#.into()),
         ("an index", &["[1]", "[0]", "[3]"], "[5, 6, 7]".into(), "ok: 6 5 -".into()),
@@ -173,12 +164,7 @@ fn what_is_found() {
         ("an index is no key", &["a[0]"], r#"{"a": {"0": 5}}"#.into(), "ok: -".into()),
         ("a key is no index", &["a['0']"], r#"{"a": [5]}"#.into(), "ok: -".into()),
         ("a key of digits", &["a['0']"], r#"{"a": {"0": 5}}"#.into(), "ok: 5".into()),
-        (
-            "all items",
-            &["items[*].n", "items[0].n"],
-            r#"{"items": [{"n": 1}, {}, {"n": 3}]}"#.into(),
-            "ok: ?3 1".into(),
-        ),
+        ("all items", &["items[*].n", "items[0].n"], r#"{"items": [{"n": 1}, {}, {"n": 3}]}"#.into(), "ok: ?3 1".into()),
         ("one of all items", &["[*].n"], r#"[{}, {"n": 3}, {"n": null}]"#.into(), "ok: 3".into()),
         ("an item after nested ones", &["[2]"], "[[9, 9, 9], {\"a\": [9]}, 5]".into(), "ok: 5".into()),
         ("an escaped key", &["user"], r#"{"us\u0065r": "x"}"#.into(), r#"ok: "x""#.into()),
@@ -187,69 +173,24 @@ fn what_is_found() {
         ("a key beyond ASCII, escaped", &["größe"], r#"{"gr\u00f6\u00dfe": 1}"#.into(), "ok: 1".into()),
         ("a key beyond the BMP, escaped", &["['😀']"], r#"{"\ud83d\ude00": 1}"#.into(), "ok: 1".into()),
         ("an empty key", &["['']"], r#"{"": 1}"#.into(), "ok: 1".into()),
-        (
-            "escapes in a text",
-            &["a"],
-            r#"{"a": "\"\\\/\b\f\n\r\t\u0041\u00e9\ud83d\ude00é"}"#.into(),
-            r#"ok: "\"\\/\u{8}\u{c}\n\r\tAé😀é""#.into(),
-        ),
+        ("escapes in a text", &["a"], r#"{"a": "\"\\\/\b\f\n\r\t\u0041\u00e9\ud83d\ude00é"}"#.into(), r#"ok: "\"\\/\u{8}\u{c}\n\r\tAé😀é""#.into()),
         ("an empty text", &["a", "b"], r#"{"a": "", "b": ""}"#.into(), r#"ok: "" """#.into()),
         ("the longest text", &["a"], long(MAX_TEXT), format!("ok: \"{}\"", "x".repeat(MAX_TEXT))),
         ("a text that is too long", &["a"], long(MAX_TEXT + 1), "ok: too-long".into()),
-        (
-            "a value after a text that is too long",
-            &["a", "b"],
-            format!("{{\"a\": \"{}\", \"b\": \"y\"}}", "x".repeat(5000)),
-            r#"ok: too-long "y""#.into(),
-        ),
+        ("a value after a text that is too long", &["a", "b"], format!("{{\"a\": \"{}\", \"b\": \"y\"}}", "x".repeat(5000)), r#"ok: too-long "y""#.into()),
         ("a key twice", &["a"], r#"{"a": 1, "a": 2}"#.into(), "ok: ?2".into()),
         ("a key twice, with the same value", &["a"], r#"{"a": 1, "a": 1}"#.into(), "ok: ?1".into()),
-        (
-            "a key twice, once escaped",
-            &["user"],
-            r#"{"user": "a", "us\u0065r": "b"}"#.into(),
-            r#"ok: ?"b""#.into(),
-        ),
+        ("a key twice, once escaped", &["user"], r#"{"user": "a", "us\u0065r": "b"}"#.into(), r#"ok: ?"b""#.into()),
         ("a key twice, once null", &["a"], r#"{"a": 1, "a": null}"#.into(), "ok: ?1".into()),
         ("a key twice, first null", &["a"], r#"{"a": null, "a": 1}"#.into(), "ok: ?1".into()),
         ("a key twice, both null", &["a"], r#"{"a": null, "a": null}"#.into(), "ok: ?-".into()),
         ("a key twice on the way", &["a.b"], r#"{"a": {"b": 1}, "a": {}}"#.into(), "ok: ?1".into()),
-        (
-            "a key twice on the way, first a number",
-            &["a.b"],
-            r#"{"a": 1, "a": {"b": 2}}"#.into(),
-            "ok: ?2".into(),
-        ),
-        (
-            "a key twice aside of the way",
-            &["a.b"],
-            r#"{"a": {"b": 1, "c": 2, "c": 3}, "x": 1, "x": 2}"#.into(),
-            "ok: 1".into(),
-        ),
-        (
-            "a key twice in another object",
-            &["a.b"],
-            r#"{"a": {"b": 1, "c": {"b": 1}}, "b": 1}"#.into(),
-            "ok: 1".into(),
-        ),
-        (
-            "a key twice for one of two paths",
-            &["a.b", "a.c"],
-            r#"{"a": {"b": 1, "b": 2, "c": 3}}"#.into(),
-            "ok: ?2 3".into(),
-        ),
-        (
-            "a key twice in an item",
-            &["[*].n", "[0].n", "[1].n"],
-            r#"[{"n": 1, "n": 2}, {"n": 3}]"#.into(),
-            "ok: ?3 ?2 3".into(),
-        ),
-        (
-            "what was seen before an error",
-            &["a", "b"],
-            r#"{"a": 1, "b": 2 "c""#.into(),
-            "not JSON: 1 2".into(),
-        ),
+        ("a key twice on the way, first a number", &["a.b"], r#"{"a": 1, "a": {"b": 2}}"#.into(), "ok: ?2".into()),
+        ("a key twice aside of the way", &["a.b"], r#"{"a": {"b": 1, "c": 2, "c": 3}, "x": 1, "x": 2}"#.into(), "ok: 1".into()),
+        ("a key twice in another object", &["a.b"], r#"{"a": {"b": 1, "c": {"b": 1}}, "b": 1}"#.into(), "ok: 1".into()),
+        ("a key twice for one of two paths", &["a.b", "a.c"], r#"{"a": {"b": 1, "b": 2, "c": 3}}"#.into(), "ok: ?2 3".into()),
+        ("a key twice in an item", &["[*].n", "[0].n", "[1].n"], r#"[{"n": 1, "n": 2}, {"n": 3}]"#.into(), "ok: ?3 ?2 3".into()),
+        ("what was seen before an error", &["a", "b"], r#"{"a": 1, "b": 2 "c""#.into(), "not JSON: 1 2".into()),
         ("what was seen before the end", &["a", "b"], r#"{"a": 1, "b": 2"#.into(), "not JSON: 1 -".into()),
         ("nothing after an error", &["a", "b"], r#"{"a": 1,, "b": 2}"#.into(), "not JSON: 1 -".into()),
         ("half a text is none", &["a"], r#"{"a": "x"#.into(), "not JSON: -".into()),
@@ -272,43 +213,19 @@ fn texts_share_their_room() {
     let (a, b, c) = (text("a"), text("b"), text("c"));
     assert_eq!(MAX_TEXTS, 3 * MAX_TEXT);
     let full = object(&[("a", &a), ("b", &b), ("c", &c)]);
+    #[rustfmt::skip]
     let rows = [
         ("as many as fit", full.clone(), format!("ok: {a:?} {b:?} {c:?} -")),
-        (
-            "one more",
-            [full.clone(), object(&[("d", "x")])].concat(),
-            format!("ok: {a:?} {b:?} {c:?} too-long"),
-        ),
-        (
-            "one more, empty",
-            [full.clone(), object(&[("d", "")])].concat(),
-            format!("ok: {a:?} {b:?} {c:?} \"\""),
-        ),
-        (
-            "the first is replaced by a word",
-            [full.clone(), "{\"a\": true, \"d\": \"dd\"}\n".into(), object(&[("a", "new")])].concat(),
-            format!("ok: \"new\" {b:?} {c:?} \"dd\""),
-        ),
-        (
-            "two in the middle are replaced",
-            [
-                object(&[("a", "1"), ("b", &b), ("c", &c), ("d", "")]),
-                "{\"b\": true, \"c\": \"short\"}\n".into(),
-                object(&[("b", &a), ("c", &b)]),
-            ]
-            .concat(),
-            format!("ok: \"1\" {a:?} {b:?} \"\""),
-        ),
-        (
-            "one is replaced again and again",
-            (0..5000).map(|round| object(&[("a", &format!("{round}")), ("b", "kept")])).collect(),
-            "ok: \"4999\" \"kept\" - -".into(),
-        ),
-        (
-            "one is cut off again and again",
-            (0..50).map(|_| format!("{{\"a\": \"{a}\n")).chain([object(&[("a", &b)])]).collect(),
-            format!("ok: {b:?} - - -"),
-        ),
+        ("one more", [full.clone(), object(&[("d", "x")])].concat(), format!("ok: {a:?} {b:?} {c:?} too-long")),
+        ("one more, empty", [full.clone(), object(&[("d", "")])].concat(), format!("ok: {a:?} {b:?} {c:?} \"\"")),
+        ("the first is replaced by a word", [full.clone(), "{\"a\": true, \"d\": \"dd\"}\n".into(), object(&[("a", "new")])].concat(),
+         format!("ok: \"new\" {b:?} {c:?} \"dd\"")),
+        ("two in the middle are replaced",
+         [object(&[("a", "1"), ("b", &b), ("c", &c), ("d", "")]), "{\"b\": true, \"c\": \"short\"}\n".into(), object(&[("b", &a), ("c", &b)])].concat(),
+         format!("ok: \"1\" {a:?} {b:?} \"\"")),
+        ("one is replaced again and again", (0..5000).map(|round| object(&[("a", &format!("{round}")), ("b", "kept")])).collect(),
+         "ok: \"4999\" \"kept\" - -".into()),
+        ("one is cut off again and again", (0..50).map(|_| format!("{{\"a\": \"{a}\n")).chain([object(&[("a", &b)])]).collect(), format!("ok: {b:?} - - -")),
     ];
     table::each(rows.into_iter().map(|(name, lines, wanted)| {
         (name, found(Form::JsonLines, &["a", "b", "c", "d"], lines.as_bytes()), wanted)
@@ -321,6 +238,7 @@ fn how_deep_a_document_may_nest() {
         |depth: usize, open: &str, close: &str| format!("{}1{}", open.repeat(depth), close.repeat(depth));
     let (objects, closed) = (r#"{"a":"#, "}");
     let path = vec!["a"; 32].join(".");
+    #[rustfmt::skip]
     let rows = [
         ("as deep as a path", nested(32, objects, closed), "ok: 1"),
         ("one deeper", nested(33, objects, closed), "ok: nested"),
@@ -329,17 +247,9 @@ fn how_deep_a_document_may_nest() {
         ("too deep", nested(MAX_NESTING + 1, objects, closed), "too deep: nested"),
         ("too deep, arrays", nested(MAX_NESTING + 1, "[", "]"), "too deep: -"),
         ("the wrong bracket, deep inside", nested(500, "[", "]").replacen("]]]", "]}]", 1), "not JSON: -"),
-        (
-            "the wrong bracket, deep inside objects",
-            nested(500, objects, closed).replacen("}}}", "}]}", 1),
-            "not JSON: nested",
-        ),
+        ("the wrong bracket, deep inside objects", nested(500, objects, closed).replacen("}}}", "}]}", 1), "not JSON: nested"),
         ("one bracket less", format!("{}1{}", "[".repeat(500), "]".repeat(499)), "not JSON: -"),
-        (
-            "a value after what is deep",
-            format!(r#"{{"b": {}, {}"#, nested(900, "[", "]"), &nested(32, objects, closed)[1..]),
-            "ok: 1",
-        ),
+        ("a value after what is deep", format!(r#"{{"b": {}, {}"#, nested(900, "[", "]"), &nested(32, objects, closed)[1..]), "ok: 1"),
     ];
     table::each(
         rows.into_iter().map(|(name, body, wanted)| {

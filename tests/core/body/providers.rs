@@ -147,44 +147,21 @@ fn gemini_streams_an_array() {
 
 #[test]
 fn what_a_request_asks_for() {
+    #[rustfmt::skip]
     let rows: &[(&str, &[&str], &str, &str)] = &[
-        (
-            "a login",
-            &["username"],
-            r#"{"username": "ann", "password": "\"}, {\"username\": \"bob"}"#,
-            r#"ok: "ann""#,
-        ),
-        (
-            "a login with two names",
-            &["username"],
-            r#"{"username": "ann", "user\u006eame": "bob"}"#,
-            r#"ok: ?"bob""#,
-        ),
-        (
-            "a chat",
-            &["model", "max_tokens", "stream", "stream_options.include_usage"],
-            r#"{"model": "gpt-5", "messages": [{"role": "user", "content": "{\"model\": \"x\"}", "model": "y"}], "max_tokens": 1024,
+        ("a login", &["username"], r#"{"username": "ann", "password": "\"}, {\"username\": \"bob"}"#, r#"ok: "ann""#),
+        ("a login with two names", &["username"], r#"{"username": "ann", "user\u006eame": "bob"}"#, r#"ok: ?"bob""#),
+        ("a chat", &["model", "max_tokens", "stream", "stream_options.include_usage"],
+         r#"{"model": "gpt-5", "messages": [{"role": "user", "content": "{\"model\": \"x\"}", "model": "y"}], "max_tokens": 1024,
                 "stream": true, "stream_options": {"include_usage": true}}"#,
-            r#"ok: "gpt-5" 1024 true true"#,
-        ),
-        (
-            "an MCP tool",
-            &["method", "params.name"],
-            r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_weather", "arguments": {"name": "x"}}}"#,
-            r#"ok: "tools/call" "get_weather""#,
-        ),
-        (
-            "a batch of JSON-RPC",
-            &["[*].params.name"],
-            r#"[{"method": "tools/call", "params": {"name": "a"}}, {"method": "tools/call", "params": {"name": "b"}}]"#,
-            r#"ok: ?"b""#,
-        ),
-        (
-            "a GraphQL operation",
-            &["operationName"],
-            r#"{"query": "query Q { a }", "operationName": "Q", "variables": {}}"#,
-            r#"ok: "Q""#,
-        ),
+         r#"ok: "gpt-5" 1024 true true"#),
+        ("an MCP tool", &["method", "params.name"],
+         r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_weather", "arguments": {"name": "x"}}}"#,
+         r#"ok: "tools/call" "get_weather""#),
+        ("a batch of JSON-RPC", &["[*].params.name"],
+         r#"[{"method": "tools/call", "params": {"name": "a"}}, {"method": "tools/call", "params": {"name": "b"}}]"#,
+         r#"ok: ?"b""#),
+        ("a GraphQL operation", &["operationName"], r#"{"query": "query Q { a }", "operationName": "Q", "variables": {}}"#, r#"ok: "Q""#),
     ];
     table::each(rows.iter().map(|(name, paths, body, wanted)| {
         (*name, found(Form::Json, paths, body.as_bytes()), (*wanted).to_owned())

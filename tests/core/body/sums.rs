@@ -59,6 +59,7 @@ fn sum(terms: Terms<'_>) -> Sum {
 fn sums() {
     let most = MAX_SUM.to_string();
     let all: Vec<_> = (0..MAX_TERMS).map(|_| ("1000000", &[0][..])).collect();
+    #[rustfmt::skip]
     let rows: &[(&str, Terms<'_>, &str, &str, &str)] = &[
         ("no term", &[], r#"{"a": 1}"#, "-", "-"),
         ("no number", &[("1", &[0])], r#"{"b": 1}"#, "-", "-"),
@@ -80,31 +81,13 @@ fn sums() {
         ("the greatest", &[("1", &[0])], r#"{"a": 1e12}"#, &most, &most),
         ("beyond the greatest", &[("1000000", &[0])], r#"{"a": 1e300}"#, &most, &most),
         ("all terms beyond the greatest", &all, r#"{"a": 1e300}"#, &most, &most),
-        (
-            "just below the greatest",
-            &[("1", &[0])],
-            r#"{"a": 999999999998.5}"#,
-            "999999999999",
-            "999999999999",
-        ),
+        ("just below the greatest", &[("1", &[0])], r#"{"a": 999999999998.5}"#, "999999999999", "999999999999"),
         ("a key twice", &[("1", &[0])], r#"{"a": 1, "a": 5}"#, "5", "ambiguous"),
         ("a key twice that does not count", &[("1", &[0, 1])], r#"{"a": 1, "b": 1, "b": 2}"#, "1", "1"),
-        (
-            "a key twice that would count before",
-            &[("1", &[0, 1])],
-            r#"{"a": "x", "a": "y", "b": 1}"#,
-            "1",
-            "ambiguous",
-        ),
+        ("a key twice that would count before", &[("1", &[0, 1])], r#"{"a": "x", "a": "y", "b": 1}"#, "1", "ambiguous"),
         ("a text after the number", &[("1", &[0])], r#"{"a": 6, "a": "x"}"#, "6", "ambiguous"),
         ("an object after the number", &[("1", &[0])], r#"{"a": 6, "a": {"a": 9}}"#, "6", "ambiguous"),
-        (
-            "true after the number, and one more",
-            &[("1", &[0])],
-            r#"{"a": 6, "a": true, "a": 7}"#,
-            "7",
-            "ambiguous",
-        ),
+        ("true after the number, and one more", &[("1", &[0])], r#"{"a": 6, "a": true, "a": 7}"#, "7", "ambiguous"),
         ("null after the number", &[("1", &[0])], r#"{"a": 6, "a": null}"#, "6", "ambiguous"),
         ("below zero", &[("1", &[0])], r#"{"a": -5}"#, "-", "-"),
         ("below zero after the number", &[("1", &[0])], r#"{"a": 6, "a": -5}"#, "6", "ambiguous"),
@@ -119,13 +102,7 @@ fn sums() {
         ("garbage after the document", &[("1", &[0])], r#"{"a": 6} {"a": 900}"#, "6", "6"),
         ("garbage within the document", &[("1", &[0])], r#"{"a": 6 ! "a": 900}"#, "6", "6"),
         // Each number is rounded up to a millionth before it is weighed: less than one unit more for each term.
-        (
-            "rounded before the weight",
-            &[("1000000", &[0]), ("1000000", &[1])],
-            r#"{"a": 1e-9, "b": 1e-9}"#,
-            "2",
-            "2",
-        ),
+        ("rounded before the weight", &[("1000000", &[0]), ("1000000", &[1])], r#"{"a": 1e-9, "b": 1e-9}"#, "2", "2"),
     ];
     let paths = Arc::new(Paths::new(&["a", "b"]).unwrap());
     table::each(rows.iter().flat_map(|(name, terms, body, last, only)| {

@@ -9,124 +9,84 @@ use weir::config;
 use super::*;
 
 /// What loads. `L` stands for one limit, `P` for a policy's name and limits.
+#[rustfmt::skip]
 pub const ACCEPTED: &[(&str, &str)] = &[
     ("the smallest", r#"{"policies": [{P}]}"#),
     ("white space and order do not matter", "{ \"policies\" :\n[ {\"limits\":[{L}],\t\"name\":\"p\"} ] }"),
-    (
-        "the largest counts",
-        r#"{"policies": [{"name": "p", "limits": [
+    ("the largest counts",
+     r#"{"policies": [{"name": "p", "limits": [
         {"name": "a", "algorithm": "fixed_window", "limit": 1000000000000, "window": "366d"},
-        {"name": "b", "algorithm": "leaky_bucket", "rate": "1000000/s", "burst": 1000000000000}]}]}"#,
-    ),
-    (
-        "the smallest windows and rates",
-        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "b", "algorithm": "leaky_bucket", "rate": "1000000/s", "burst": 1000000000000}]}]}"#),
+    ("the smallest windows and rates",
+     r#"{"policies": [{"name": "p", "limits": [
         {"name": "a", "algorithm": "fixed_window", "limit": 1, "window": "1ms"},
         {"name": "b", "algorithm": "leaky_bucket", "rate": "1/d"},
-        {"name": "c", "algorithm": "leaky_bucket", "rate": "1/366d"}]}]}"#,
-    ),
-    (
-        "every unit of time",
-        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "c", "algorithm": "leaky_bucket", "rate": "1/366d"}]}]}"#),
+    ("every unit of time",
+     r#"{"policies": [{"name": "p", "limits": [
         {"name": "us", "algorithm": "sliding_log", "limit": 1, "window": "1000us"},
         {"name": "ms", "algorithm": "sliding_log", "limit": 1, "window": "500ms"},
         {"name": "s", "algorithm": "sliding_log", "limit": 1, "window": "1s"},
         {"name": "m", "algorithm": "sliding_log", "limit": 1, "window": "1m"},
         {"name": "h", "algorithm": "sliding_log", "limit": 1, "window": "1h"},
-        {"name": "d", "algorithm": "sliding_log", "limit": 1, "window": "1d"}]}]}"#,
-    ),
+        {"name": "d", "algorithm": "sliding_log", "limit": 1, "window": "1d"}]}]}"#),
     ("one name in two policies", r#"{"policies": [{P}, {"name": "q", "limits": [{L}]}]}"#),
     ("escapes in names of fields", r#"{"p\u006flicies": [{P}]}"#),
-    (
-        "an IPv4-mapped network",
-        r#"{"policies": [{P}], "deny": [{"client_address": ["::ffff:192.0.2.0/120"]}]}"#,
-    ),
+    ("an IPv4-mapped network", r#"{"policies": [{P}], "deny": [{"client_address": ["::ffff:192.0.2.0/120"]}]}"#),
     ("a bare IPv6 host", r#"{"policies": [{P, "match": {"host": ["[::1]", "xn--nxasmq6b.example"]}}]}"#),
     ("a path that is not ASCII", r#"{"policies": [{P, "match": {"path": {"exact": "/café"}}}]}"#),
-    (
-        "conditions in conditions",
-        r#"{"policies": [{P, "match": {"not": {"any": [{"all": [{"not": {}}]}]}}}]}"#,
-    ),
-    (
-        "one tier for all requests",
-        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "default": "t", "limits": {"t": [{L}]}}}]}"#,
-    ),
-    (
-        "trusted networks that are nearly every address",
-        r#"{"policies": [{P}], "client_address": {"trusted_networks": ["0.0.0.0/1", "64.0.0.0/2", "128.0.0.0/2", "8000::/1"]}}"#,
-    ),
-    (
-        "the largest regular expression",
-        r#"{"policies": [{P, "match": {"path": {"regex": "[a-z]{1,125}"}}}]}"#,
-    ),
-    (
-        "the smallest cost is the largest",
-        r#"{"policies": [{P, "cost": {"header": {"name": "x-cost", "min": 5, "max": 5}}}]}"#,
-    ),
-    (
-        "statuses as text and as numbers",
-        r#"{"policies": [{P, "settle": [{"when": {"status": [100, "599", "4xx", "500-500", "200-599"]}, "cost": {"constant": 0}}]}]}"#,
-    ),
-    (
-        "weights as text and as numbers",
-        r#"{"policies": [{P, "settle": [{"cost": {"body_json": {"sum": [{"paths": ["a"], "weight": 2}, {"paths": ["[\"b.c\"][0]", "d[*].e"], "weight": "0.5"}, {"paths": ["f"], "weight": 0.25}]}}}]}]}"#,
-    ),
-    (
-        "as large shares as there may be, and policies with and without them that share counters",
-        r#"{"policies": [
+    ("conditions in conditions", r#"{"policies": [{P, "match": {"not": {"any": [{"all": [{"not": {}}]}]}}}]}"#),
+    ("one tier for all requests", r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "default": "t", "limits": {"t": [{L}]}}}]}"#),
+    ("trusted networks that are nearly every address",
+     r#"{"policies": [{P}], "client_address": {"trusted_networks": ["0.0.0.0/1", "64.0.0.0/2", "128.0.0.0/2", "8000::/1"]}}"#),
+    ("the largest regular expression", r#"{"policies": [{P, "match": {"path": {"regex": "[a-z]{1,125}"}}}]}"#),
+    ("the smallest cost is the largest", r#"{"policies": [{P, "cost": {"header": {"name": "x-cost", "min": 5, "max": 5}}}]}"#),
+    ("statuses as text and as numbers",
+     r#"{"policies": [{P, "settle": [{"when": {"status": [100, "599", "4xx", "500-500", "200-599"]}, "cost": {"constant": 0}}]}]}"#),
+    ("weights as text and as numbers",
+     r#"{"policies": [{P, "settle": [{"cost": {"body_json": {"sum": [{"paths": ["a"], "weight": 2}, {"paths": ["[\"b.c\"][0]", "d[*].e"], "weight": "0.5"}, {"paths": ["f"], "weight": 0.25}]}}}]}]}"#),
+    ("as large shares as there may be, and policies with and without them that share counters",
+     r#"{"policies": [
             {"name": "p", "limits": [{"name": "m", "algorithm": "leaky_bucket", "rate": "9/s", "burst": 2}],
              "priority": [{"when": {"path": {"exact": "/a"}}, "percent": 98}, {"when": {}, "percent": 1}]},
-            {"name": "q", "counters": "p", "limits": [{"name": "m", "algorithm": "leaky_bucket", "rate": "9/s", "burst": 2}]}]}"#,
-    ),
-    (
-        "the smallest scale is the largest, and limits that just hold it",
-        r#"{"policies": [
+            {"name": "q", "counters": "p", "limits": [{"name": "m", "algorithm": "leaky_bucket", "rate": "9/s", "burst": 2}]}]}"#),
+    ("the smallest scale is the largest, and limits that just hold it",
+     r#"{"policies": [
             {"name": "p", "limits": [{"name": "a", "algorithm": "fixed_window", "limit": 1, "window": "1ms"},
                 {"name": "b", "algorithm": "sliding_log", "limit": 50, "window": "1h"}],
              "scale": {"from": {"header": {"name": "x"}}, "min": 1999, "max": 1999, "default": 1999}},
             {"name": "q", "limits": [{"name": "c", "algorithm": "fixed_window", "limit": 2000, "window": "1ms"}],
-             "scale": {"from": {"jwt_claim": {"claim": ["seats"]}}, "max": "500M"}}]}"#,
-    ),
+             "scale": {"from": {"jwt_claim": {"claim": ["seats"]}}, "max": "500M"}}]}"#),
     ("a lease that follows the limits", r#"{"policies": [{P, "lease": "auto"}]}"#),
     ("the smallest lease is the largest", r#"{"policies": [{P, "lease": {"max": 5, "min": 5}}]}"#),
-    (
-        "counts as text",
-        r#"{"policies": [{"name": "p", "enforce_percent": "0", "limits": [
+    ("counts as text",
+     r#"{"policies": [{"name": "p", "enforce_percent": "0", "limits": [
         {"name": "a", "algorithm": "fixed_window", "limit": "50_000", "window": "1d"},
         {"name": "b", "algorithm": "fixed_window", "limit": "1_0_0", "window": "1d"},
         {"name": "c", "algorithm": "fixed_window", "limit": "10k", "window": "1d"},
         {"name": "d", "algorithm": "fixed_window", "limit": "1_000G", "window": "1d"},
         {"name": "e", "algorithm": "leaky_bucket", "rate": "10k/s", "burst": "2M"},
-        {"name": "f", "algorithm": "leaky_bucket", "rate": "50_000/5m"}]}]}"#,
-    ),
-    (
-        "windows of the calendar",
-        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "f", "algorithm": "leaky_bucket", "rate": "50_000/5m"}]}]}"#),
+    ("windows of the calendar",
+     r#"{"policies": [{"name": "p", "limits": [
         {"name": "a", "algorithm": "fixed_window", "limit": 1, "align": "day"},
         {"name": "b", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "+00:00"},
         {"name": "c", "algorithm": "fixed_window", "limit": 1, "align": "week", "utc_offset": "-12:00"},
         {"name": "d", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "+14:00"},
         {"name": "e", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "+05:45"},
-        {"name": "f", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "-11:59"}]}]}"#,
-    ),
-    (
-        "policies that share counters, with buckets of one rate and permits of one ttl",
-        r#"{"policies": [
+        {"name": "f", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "-11:59"}]}]}"#),
+    ("policies that share counters, with buckets of one rate and permits of one ttl",
+     r#"{"policies": [
             {"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 2}, {"name": "c", "algorithm": "concurrency", "limit": 1}]},
-            {"name": "q", "counters": "p", "mode": "shadow", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9, "max_delay": "7s"}, {"name": "c", "algorithm": "concurrency", "limit": 9}]}]}"#,
-    ),
-    (
-        "policies that share counters, one of them by its name",
-        r#"{"policies": [{P, "counters": "q"}, {"name": "q", "limits": [{L}]}, {"name": "r", "counters": "q", "limits": [{L}], "mode": "shadow"},
+            {"name": "q", "counters": "p", "mode": "shadow", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9, "max_delay": "7s"}, {"name": "c", "algorithm": "concurrency", "limit": 9}]}]}"#),
+    ("policies that share counters, one of them by its name",
+     r#"{"policies": [{P, "counters": "q"}, {"name": "q", "limits": [{L}]}, {"name": "r", "counters": "q", "limits": [{L}], "mode": "shadow"},
             {"name": "s", "counters": "t", "overrides": true, "tiers": {"by": {"host": {}}, "default": "u", "limits": {"u": [{L}], "v": [{L}]}}},
-            {"name": "w", "counters": "t", "overrides": true, "tiers": {"by": {"path": {}}, "default": "v", "limits": {"u": [{L}], "v": [{L}]}}}]}"#,
-    ),
-    (
-        "credentials in places of one's own, and hashes without a secret",
-        r#"{"policies": [{P, "subject": [{"credential": {}}, {"credential": {"headers": []}, "hash": true},
+            {"name": "w", "counters": "t", "overrides": true, "tiers": {"by": {"path": {}}, "default": "v", "limits": {"u": [{L}], "v": [{L}]}}}]}"#),
+    ("credentials in places of one's own, and hashes without a secret",
+     r#"{"policies": [{P, "subject": [{"credential": {}}, {"credential": {"headers": []}, "hash": true},
             {"credential": {"headers": ["x-token", "proxy-authorization"], "query": [], "semicolon": "literal"}, "on_multiple": "last"},
-            {"host": {}, "hash": true}]}]}"#,
-    ),
+            {"host": {}, "hash": true}]}]}"#),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
 

@@ -154,34 +154,23 @@ fn every_algorithm_can_warn() {
 fn clients_are_told_of_bytes_where_all_costs_are_bytes() {
     const BYTES: &str = r#""content_length": {"per": 1, "max": 100}"#;
     let settled = |cost: &str| format!(r#""settle": [{{"cost": {{{cost}}}}}]"#);
+    #[rustfmt::skip]
     let rows = [
         ("no cost", String::new(), false),
         ("a constant", r#""cost": {"constant": 5}"#.into(), false),
         ("bytes", format!(r#""cost": {{{BYTES}}}"#), true),
         ("kilobytes", r#""cost": {"content_length": {"per": 1024}}"#.into(), false),
         ("a header", r#""cost": {"header": {"name": "x-cost"}}"#.into(), false),
-        (
-            "bytes in one case, a constant otherwise",
-            format!(r#""costs": [{{"when": {{"method": ["PUT"]}}, "cost": {{{BYTES}}}}}]"#),
-            true,
-        ),
-        (
-            "bytes in one case, a header otherwise",
-            format!(
-                r#""costs": [{{"when": {{"method": ["PUT"]}}, "cost": {{{BYTES}}}}}], "cost": {{"header": {{"name": "x-cost"}}}}"#
-            ),
-            false,
-        ),
+        ("bytes in one case, a constant otherwise", format!(r#""costs": [{{"when": {{"method": ["PUT"]}}, "cost": {{{BYTES}}}}}]"#), true),
+        ("bytes in one case, a header otherwise",
+         format!(r#""costs": [{{"when": {{"method": ["PUT"]}}, "cost": {{{BYTES}}}}}], "cost": {{"header": {{"name": "x-cost"}}}}"#),
+         false),
         ("the bytes of responses", settled(r#""response_bytes": {}"#), true),
         ("kilobytes of responses", settled(r#""response_bytes": {"per": 1024}"#), false),
         ("bytes both ways", format!(r#""cost": {{{BYTES}}}, {}"#, settled(r#""response_bytes": {}"#)), true),
-        (
-            "bytes of requests, back if they fail",
-            format!(
-                r#""cost": {{{BYTES}}}, "settle": [{{"when": {{"status": ["5xx"]}}, "cost": {{"constant": 0}}}}, {{"cost": {{"reserved": {{}}}}}}]"#
-            ),
-            true,
-        ),
+        ("bytes of requests, back if they fail",
+         format!(r#""cost": {{{BYTES}}}, "settle": [{{"when": {{"status": ["5xx"]}}, "cost": {{"constant": 0}}}}, {{"cost": {{"reserved": {{}}}}}}]"#),
+         true),
         ("bytes, then time", format!(r#""cost": {{{BYTES}}}, {}"#, settled(r#""duration": {}"#)), false),
     ];
     for (name, costs, in_bytes) in rows {
@@ -313,6 +302,7 @@ fn every_word_of_a_response_counts() {
         let text = format!(r#"{{"policies": [{{P}}], "response": {{{fields}}}}}"#);
         Config::parse(json(&text).as_bytes()).unwrap().response
     };
+    #[rustfmt::skip]
     let rows = [
         (r#""warning_header": true"#, Settings { warns: true, ..Settings::default() }),
         (r#""status": 503"#, Settings { status: 503, ..Settings::default() }),
@@ -320,34 +310,16 @@ fn every_word_of_a_response_counts() {
         (r#""ban_status": 403"#, Settings { ban_status: 403, ..Settings::default() }),
         (r#""format": "problem""#, Settings::default()),
         (r#""format": "json""#, Settings { body: Body::Json(None), ..Settings::default() }),
-        (
-            r#""format": "json", "body": "{}""#,
-            Settings { body: Body::Json(Some("{}".into())), ..Settings::default() },
-        ),
+        (r#""format": "json", "body": "{}""#, Settings { body: Body::Json(Some("{}".into())), ..Settings::default() }),
         (r#""format": "text""#, Settings { body: Body::Text(None), ..Settings::default() }),
-        (
-            r#""format": "text", "body": "no""#,
-            Settings { body: Body::Text(Some("no".into())), ..Settings::default() },
-        ),
+        (r#""format": "text", "body": "no""#, Settings { body: Body::Text(Some("no".into())), ..Settings::default() }),
         (r#""format": "empty""#, Settings { body: Body::Empty, ..Settings::default() }),
-        (
-            r#""style": "openai""#,
-            Settings { body: Body::Api(Api::OpenAi), style: Style::OpenAi, ..Settings::default() },
-        ),
-        (
-            r#""style": "anthropic""#,
-            Settings { body: Body::Api(Api::Anthropic), style: Style::Anthropic, ..Settings::default() },
-        ),
-        (
-            r#""style": "gemini""#,
-            Settings { body: Body::Api(Api::Gemini), style: Style::None, ..Settings::default() },
-        ),
+        (r#""style": "openai""#, Settings { body: Body::Api(Api::OpenAi), style: Style::OpenAi, ..Settings::default() }),
+        (r#""style": "anthropic""#, Settings { body: Body::Api(Api::Anthropic), style: Style::Anthropic, ..Settings::default() }),
+        (r#""style": "gemini""#, Settings { body: Body::Api(Api::Gemini), style: Style::None, ..Settings::default() }),
         (r#""style": "json_rpc""#, Settings { body: Body::Api(Api::JsonRpc), ..Settings::default() }),
         (r#""style": "graphql""#, Settings { body: Body::Api(Api::GraphQl), ..Settings::default() }),
-        (
-            r#""style": "openai", "headers": "draft_11""#,
-            Settings { body: Body::Api(Api::OpenAi), ..Settings::default() },
-        ),
+        (r#""style": "openai", "headers": "draft_11""#, Settings { body: Body::Api(Api::OpenAi), ..Settings::default() }),
         (r#""headers": "openai""#, Settings { style: Style::OpenAi, ..Settings::default() }),
         (r#""headers": "anthropic""#, Settings { style: Style::Anthropic, ..Settings::default() }),
         (r#""headers": "draft_11""#, Settings::default()),
@@ -383,21 +355,12 @@ fn clients_know_a_limit_by_its_policy_too_where_two_policies_have_one_of_its_nam
 fn a_dynamic_module_refuses_attributes_that_it_cannot_read() {
     let bad = r#"{"attribute": {"path": ["source", "port"]}}"#;
     let when = r#"{"attribute": {"path": ["source", "port"], "present": true}}"#;
+    #[rustfmt::skip]
     let rows = [
         ("policies[0].subject[1]", format!(r#"{{P, "subject": [{{"host": {{}}}}, {bad}]}}"#)),
         ("policies[0].scale.from", format!(r#"{{P, "scale": {{"from": {bad}, "max": 2}}}}"#)),
-        (
-            "policies[0].tiers.by",
-            format!(
-                r#"{{"name": "p", "tiers": {{"by": {bad}, "default": "t", "limits": {{"t": [{{L}}]}}}}}}"#
-            ),
-        ),
-        (
-            "policies[0].match",
-            format!(
-                r#"{{P, "match": {{"any": [{{"method": ["GET"]}}, {{"all": [{when}, {{"not": {when}}}]}}]}}}}"#
-            ),
-        ),
+        ("policies[0].tiers.by", format!(r#"{{"name": "p", "tiers": {{"by": {bad}, "default": "t", "limits": {{"t": [{{L}}]}}}}}}"#)),
+        ("policies[0].match", format!(r#"{{P, "match": {{"any": [{{"method": ["GET"]}}, {{"all": [{when}, {{"not": {when}}}]}}]}}}}"#)),
         ("policies[0].match", format!(r#"{{P, "match": {{"not": {when}}}}}"#)),
         ("policies[0].deny[0]", format!(r#"{{P, "deny": [{when}]}}"#)),
         ("policies[0].exempt[1]", format!(r#"{{P, "exempt": [{{"method": ["GET"]}}, {when}]}}"#)),
@@ -407,10 +370,7 @@ fn a_dynamic_module_refuses_attributes_that_it_cannot_read() {
                 r#"{{"name": "p", "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 100}}], "priority": [{{"when": {when}, "percent": 10}}, {{"when": {{}}, "percent": 80}}]}}"#
             ),
         ),
-        (
-            "policies[0].costs[0].when",
-            format!(r#"{{P, "costs": [{{"when": {when}, "cost": {{"constant": 2}}}}]}}"#),
-        ),
+        ("policies[0].costs[0].when", format!(r#"{{P, "costs": [{{"when": {when}, "cost": {{"constant": 2}}}}]}}"#)),
         ("deny[0]", format!(r#"{{P}}], "deny": [{when}"#)),
         ("exempt[0]", format!(r#"{{P}}], "exempt": [{when}"#)),
     ];

@@ -65,21 +65,10 @@ fn each_decision_is_counted_once_by_outcome_and_source() {
     let banning =
         || format!(r#""ban": {{"after": 3, "window": "10m", "duration": "1h"}}, {}"#, policy(BUCKET));
     let in_shadow = || format!(r#""mode": "shadow", {}"#, policy(BUCKET));
+    #[rustfmt::skip]
     let cases: [Case; 15] = [
-        (
-            "granted",
-            ALLOW,
-            plain(),
-            |worker| ask(worker, granted(1)),
-            &[("limit.l.requests.allowed", 1), ("requests.allowed.redis", 1)],
-        ),
-        (
-            "denied",
-            ALLOW,
-            plain(),
-            |worker| ask(worker, denied(secs(9))),
-            &[("limit.l.requests.denied", 1), ("requests.denied.redis", 1)],
-        ),
+        ("granted", ALLOW, plain(), |worker| ask(worker, granted(1)), &[("limit.l.requests.allowed", 1), ("requests.allowed.redis", 1)]),
+        ("denied", ALLOW, plain(), |worker| ask(worker, denied(secs(9))), &[("limit.l.requests.denied", 1), ("requests.denied.redis", 1)]),
         (
             "denied, and known to be",
             ALLOW,
@@ -94,13 +83,8 @@ fn each_decision_is_counted_once_by_outcome_and_source() {
                 ("requests.denied.redis", 1),
             ],
         ),
-        (
-            "delayed",
-            ALLOW,
-            policy(&delayed("5s")),
-            |worker| ask(worker, granted(1).delay(secs(1))),
-            &[("limit.l.requests.allowed", 1), ("requests.delayed.redis", 1)],
-        ),
+        ("delayed", ALLOW, policy(&delayed("5s")), |worker| ask(worker, granted(1).delay(secs(1))),
+         &[("limit.l.requests.allowed", 1), ("requests.delayed.redis", 1)]),
         ("no answer, allow", ALLOW, plain(), fail, &[("requests.allowed.on_failure", 1)]),
         ("no answer, deny", DENY, plain(), fail, &[("requests.denied.on_failure", 1)]),
         (
@@ -143,13 +127,7 @@ fn each_decision_is_counted_once_by_outcome_and_source() {
             },
             &[("requests.banned.denied-until", 1), ("requests.banned.redis", 1)],
         ),
-        (
-            "before a ban",
-            DENY,
-            banning(),
-            |worker| ask(worker, denied(secs(1)).and(&[0])),
-            &[("limit.l.requests.denied", 1), ("requests.denied.redis", 1)],
-        ),
+        ("before a ban", DENY, banning(), |worker| ask(worker, denied(secs(1)).and(&[0])), &[("limit.l.requests.denied", 1), ("requests.denied.redis", 1)]),
         (
             "shadow",
             ALLOW,
@@ -164,20 +142,8 @@ fn each_decision_is_counted_once_by_outcome_and_source() {
                 ("requests.shadow_denied.redis", 1),
             ],
         ),
-        (
-            "shadow, granted",
-            DENY,
-            in_shadow(),
-            |worker| shadow(worker, 1, Some(granted(1))),
-            &[("limit.l.requests.allowed", 1), ("requests.allowed.redis", 1)],
-        ),
-        (
-            "shadow, no answer",
-            DENY,
-            in_shadow(),
-            |worker| shadow(worker, 1, Some(error("OOM"))),
-            &[("requests.allowed.on_failure", 1)],
-        ),
+        ("shadow, granted", DENY, in_shadow(), |worker| shadow(worker, 1, Some(granted(1))), &[("limit.l.requests.allowed", 1), ("requests.allowed.redis", 1)]),
+        ("shadow, no answer", DENY, in_shadow(), |worker| shadow(worker, 1, Some(error("OOM"))), &[("requests.allowed.on_failure", 1)]),
         (
             "an enquiry takes nothing",
             ALLOW,
@@ -264,63 +230,21 @@ fn what_is_decided_without_redis_is_counted() {
         r#""prices": {"usd": {"on_unknown_model": "deny", "models": [{"model": ["a"], "input": 1, "output": 1}]}},"#,
     );
     let priced = String::from(r#""cost": {"usage": {"prices": "usd"}},"#);
+    #[rustfmt::skip]
     let cases: [(&str, String, String, &[(&str, u64)]); 11] = [
         ("a global list denies", format!(r#""deny": {RUDE},"#), String::new(), &[("denied_by_list", 1)]),
-        (
-            "a policy's list denies",
-            String::new(),
-            format!(r#""deny": {RUDE},"#),
-            &[("denied_by_list", 1), ("policy.p.requests.denied.list", 1)],
-        ),
-        (
-            "in shadow it would",
-            String::new(),
-            format!(r#""mode": "shadow", "deny": {RUDE},"#),
-            &[("policy.p.requests.shadow_denied.list", 1), ("shadow_denied", 1)],
-        ),
+        ("a policy's list denies", String::new(), format!(r#""deny": {RUDE},"#), &[("denied_by_list", 1), ("policy.p.requests.denied.list", 1)]),
+        ("in shadow it would", String::new(), format!(r#""mode": "shadow", "deny": {RUDE},"#),
+         &[("policy.p.requests.shadow_denied.list", 1), ("shadow_denied", 1)]),
         ("a global list exempts", format!(r#""exempt": {BOSS},"#), String::new(), &[("exempt", 1)]),
-        (
-            "a policy's list exempts",
-            String::new(),
-            format!(r#""exempt": {BOSS},"#),
-            &[("policy.p.requests.exempt.list", 1)],
-        ),
-        (
-            "no subject",
-            String::new(),
-            String::new(),
-            &[("policy.p.requests.denied.absent", 1), ("subject_absent", 1)],
-        ),
-        (
-            "no subject in shadow",
-            String::new(),
-            String::from(r#""mode": "shadow","#),
-            &[("policy.p.requests.shadow_denied.absent", 1), ("shadow_denied", 1)],
-        ),
-        (
-            "an ambiguous subject",
-            String::new(),
-            String::new(),
-            &[("policy.p.requests.denied.ambiguous", 1), ("subject_ambiguous", 1)],
-        ),
-        (
-            "no price for the model",
-            prices.clone(),
-            priced.clone(),
-            &[("policy.p.requests.denied.model", 1), ("model_unknown", 1)],
-        ),
-        (
-            "no price for the model in shadow",
-            prices,
-            format!(r#""mode": "shadow", {priced}"#),
-            &[("policy.p.requests.shadow_denied.model", 1), ("shadow_denied", 1)],
-        ),
-        (
-            "no policy is about it",
-            String::new(),
-            String::from(r#""match": {"path": {"exact": "/other"}},"#),
-            &[],
-        ),
+        ("a policy's list exempts", String::new(), format!(r#""exempt": {BOSS},"#), &[("policy.p.requests.exempt.list", 1)]),
+        ("no subject", String::new(), String::new(), &[("policy.p.requests.denied.absent", 1), ("subject_absent", 1)]),
+        ("no subject in shadow", String::new(), String::from(r#""mode": "shadow","#), &[("policy.p.requests.shadow_denied.absent", 1), ("shadow_denied", 1)]),
+        ("an ambiguous subject", String::new(), String::new(), &[("policy.p.requests.denied.ambiguous", 1), ("subject_ambiguous", 1)]),
+        ("no price for the model", prices.clone(), priced.clone(), &[("policy.p.requests.denied.model", 1), ("model_unknown", 1)]),
+        ("no price for the model in shadow", prices, format!(r#""mode": "shadow", {priced}"#),
+         &[("policy.p.requests.shadow_denied.model", 1), ("shadow_denied", 1)]),
+        ("no policy is about it", String::new(), String::from(r#""match": {"path": {"exact": "/other"}},"#), &[]),
     ];
     for (name, global, policy, expected) in cases {
         let mut worker = Worker::configured(&format!(
@@ -376,107 +300,53 @@ fn names_are_unique_and_escaped() {
 fn a_policy_has_the_metrics_of_what_it_can_decide() {
     const ENFORCED: &str = "limit.l.allowed limit.l.denied";
     const SHADOW: &str = "limit.l.allowed limit.l.shadow_denied";
+    #[rustfmt::skip]
     let rows = [
-        (
-            "nothing else is said",
-            "",
-            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
-            ENFORCED,
-        ),
-        (
-            "enforced for all clients",
-            r#""enforce_percent": 100"#,
-            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
-            ENFORCED,
-        ),
-        (
-            "denies in an outage",
-            r#""on_failure": "deny""#,
-            "allowed.redis denied.redis denied.denied-until denied.on_failure denied.ambiguous",
-            ENFORCED,
-        ),
-        (
-            "counts by itself in an outage",
-            r#""on_failure": "local""#,
-            "allowed.redis allowed.local denied.redis denied.denied-until denied.local denied.ambiguous",
-            ENFORCED,
-        ),
-        (
-            "shadow",
-            r#""mode": "shadow""#,
-            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
-            SHADOW,
-        ),
-        (
-            "shadow, would deny in an outage",
-            r#""mode": "shadow", "on_failure": "deny""#,
-            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
-            SHADOW,
-        ),
-        (
-            "enforced for some clients",
-            r#""enforce_percent": 50, "on_failure": "deny""#,
-            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.on_failure denied.ambiguous \
+        ("nothing else is said", "", "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous", ENFORCED),
+        ("enforced for all clients", r#""enforce_percent": 100"#, "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
+         ENFORCED),
+        ("denies in an outage", r#""on_failure": "deny""#, "allowed.redis denied.redis denied.denied-until denied.on_failure denied.ambiguous", ENFORCED),
+        ("counts by itself in an outage", r#""on_failure": "local""#,
+         "allowed.redis allowed.local denied.redis denied.denied-until denied.local denied.ambiguous",
+         ENFORCED),
+        ("shadow", r#""mode": "shadow""#, "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous", SHADOW),
+        ("shadow, would deny in an outage", r#""mode": "shadow", "on_failure": "deny""#,
+         "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+         SHADOW),
+        ("enforced for some clients", r#""enforce_percent": 50, "on_failure": "deny""#,
+         "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.on_failure denied.ambiguous \
              shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
-            "limit.l.allowed limit.l.denied limit.l.shadow_denied",
-        ),
-        (
-            "a lease",
-            r#""lease": {"max": 8, "min": 2, "duration": "1s"}"#,
-            "allowed.redis allowed.lease allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
-            ENFORCED,
-        ),
-        (
-            "a delay",
-            r#""on_failure": "local", DELAY"#,
-            "allowed.redis allowed.local delayed.redis delayed.local denied.redis denied.denied-until denied.local \
+         "limit.l.allowed limit.l.denied limit.l.shadow_denied"),
+        ("a lease", r#""lease": {"max": 8, "min": 2, "duration": "1s"}"#,
+         "allowed.redis allowed.lease allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
+         ENFORCED),
+        ("a delay", r#""on_failure": "local", DELAY"#,
+         "allowed.redis allowed.local delayed.redis delayed.local denied.redis denied.denied-until denied.local \
              denied.ambiguous",
-            ENFORCED,
-        ),
-        (
-            "a delay in shadow",
-            r#""mode": "shadow", DELAY"#,
-            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
-            SHADOW,
-        ),
-        (
-            "a ban",
-            r#""on_failure": "local", BAN"#,
-            "allowed.redis allowed.local denied.redis denied.denied-until denied.local denied.ambiguous banned.redis \
+         ENFORCED),
+        ("a delay in shadow", r#""mode": "shadow", DELAY"#,
+         "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+         SHADOW),
+        ("a ban", r#""on_failure": "local", BAN"#,
+         "allowed.redis allowed.local denied.redis denied.denied-until denied.local denied.ambiguous banned.redis \
              banned.denied-until",
-            ENFORCED,
-        ),
-        (
-            "a ban in shadow",
-            r#""mode": "shadow", BAN"#,
-            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
-            SHADOW,
-        ),
-        (
-            "lists",
-            r#""deny": [{"method": ["PUT"]}], "exempt": [{"method": ["HEAD"]}]"#,
-            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.list denied.ambiguous exempt.list",
-            ENFORCED,
-        ),
-        (
-            "a list in shadow",
-            r#""mode": "shadow", "deny": [{"method": ["PUT"]}]"#,
-            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.list \
+         ENFORCED),
+        ("a ban in shadow", r#""mode": "shadow", BAN"#,
+         "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+         SHADOW),
+        ("lists", r#""deny": [{"method": ["PUT"]}], "exempt": [{"method": ["HEAD"]}]"#,
+         "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.list denied.ambiguous exempt.list",
+         ENFORCED),
+        ("a list in shadow", r#""mode": "shadow", "deny": [{"method": ["PUT"]}]"#,
+         "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.list \
              shadow_denied.ambiguous",
-            SHADOW,
-        ),
-        (
-            "a subject that has to be there",
-            r#""subject": [{"header": {"name": "x-user"}, "on_missing": "deny"}]"#,
-            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.absent denied.ambiguous",
-            ENFORCED,
-        ),
-        (
-            "a model that has to be known",
-            r#""costs": [{"when": {"method": ["POST"]}, "cost": {"usage": {"prices": "usd"}}}]"#,
-            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous denied.model",
-            ENFORCED,
-        ),
+         SHADOW),
+        ("a subject that has to be there", r#""subject": [{"header": {"name": "x-user"}, "on_missing": "deny"}]"#,
+         "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.absent denied.ambiguous",
+         ENFORCED),
+        ("a model that has to be known", r#""costs": [{"when": {"method": ["POST"]}, "cost": {"usage": {"prices": "usd"}}}]"#,
+         "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous denied.model",
+         ENFORCED),
     ];
     const PRICES: &str = r#""prices": {"usd": {"on_unknown_model": "deny", "models": [{"model": ["a"], "input": 1, "output": 1}]}}"#;
     for (row, fields, requests, limits) in rows {

@@ -71,20 +71,17 @@ fn what_a_request_has_cost_is_told_from_its_response() {
         Headers(&[(":status", "200"), ("content-type", "application/json"), ("content-encoding", "gzip")]);
     // The settled units: above 0 charged, below 0 refunded. `None`: nothing is settled.
     type Row = (&'static str, &'static [Seen], Option<i64>);
+    #[rustfmt::skip]
     let rows: &[(&str, &[Row])] = &[
-        (
-            failures,
-            &[
-                ("a success", &[OK, End], Some(-10)),
-                ("a failure", &[Headers(&[(":status", "401")]), End], None),
-                ("in a range", &[Headers(&[(":status", "404")]), End], None),
-                ("below a range", &[Headers(&[(":status", "402")]), End], Some(-10)),
-                ("in a class", &[Headers(&[(":status", "599")]), End], None),
-                ("below a class", &[Headers(&[(":status", "499")]), End], Some(-10)),
-                ("no response", &[End], Some(-10)),
-                ("1xx, then a failure", &[Headers(&[(":status", "503")]), OK, End], None),
-            ],
-        ),
+        (failures,
+         &[("a success", &[OK, End], Some(-10)),
+           ("a failure", &[Headers(&[(":status", "401")]), End], None),
+           ("in a range", &[Headers(&[(":status", "404")]), End], None),
+           ("below a range", &[Headers(&[(":status", "402")]), End], Some(-10)),
+           ("in a class", &[Headers(&[(":status", "599")]), End], None),
+           ("below a class", &[Headers(&[(":status", "499")]), End], Some(-10)),
+           ("no response", &[End], Some(-10)),
+           ("1xx, then a failure", &[Headers(&[(":status", "503")]), OK, End], None)]),
         (
             header,
             &[
@@ -109,30 +106,15 @@ fn what_a_request_has_cost_is_told_from_its_response() {
             ],
         ),
         (refunded, &[("missing", &[OK, End], Some(-10)), ("no response", &[End], Some(-10))]),
-        (
-            trailer,
-            &[
-                ("in the trailers", &[OK, Body("123456789"), Trailers(&[("x-used", "17")]), End], Some(7)),
-                ("in the headers", &[Headers(&[(":status", "200"), ("x-used", "17")]), End], Some(-7)),
-                ("other trailers", &[OK, Trailers(&[("used", "17")]), End], Some(-7)),
-            ],
-        ),
-        (
-            bytes,
-            &[
-                ("rounded up", &[OK, Body("12345678901"), Body("2"), End], Some(-8)),
-                ("empty", &[OK, End], Some(-10)),
-                ("no response", &[End], None),
-            ],
-        ),
-        (
-            time,
-            &[
-                ("rounded up", &[OK, After(1_010), End], Some(1)),
-                ("at most max", &[OK, After(9_000), End], Some(30)),
-                ("without a response", &[After(300), End], Some(-7)),
-            ],
-        ),
+        (trailer,
+         &[("in the trailers", &[OK, Body("123456789"), Trailers(&[("x-used", "17")]), End], Some(7)),
+           ("in the headers", &[Headers(&[(":status", "200"), ("x-used", "17")]), End], Some(-7)),
+           ("other trailers", &[OK, Trailers(&[("used", "17")]), End], Some(-7))]),
+        (bytes, &[("rounded up", &[OK, Body("12345678901"), Body("2"), End], Some(-8)), ("empty", &[OK, End], Some(-10)), ("no response", &[End], None)]),
+        (time,
+         &[("rounded up", &[OK, After(1_010), End], Some(1)),
+           ("at most max", &[OK, After(9_000), End], Some(30)),
+           ("without a response", &[After(300), End], Some(-7))]),
         (
             tokens,
             &[
@@ -165,22 +147,14 @@ fn what_a_request_has_cost_is_told_from_its_response() {
                 ("no response", &[End], Some(-9)),
             ],
         ),
-        (
-            grpc,
-            &[
-                ("in the trailers", &[OK, Trailers(&[("grpc-status", "0")]), End], Some(-9)),
-                ("in the headers", &[Headers(&[(":status", "200"), ("grpc-status", "16")]), End], Some(15)),
-                ("another", &[OK, Trailers(&[("grpc-status", "5")]), End], None),
-                ("none", &[OK, End], None),
-            ],
-        ),
-        (
-            both,
-            &[
-                ("both hold", &[OK, Trailers(&[("grpc-status", "7")]), End], Some(1)),
-                ("one holds", &[Headers(&[(":status", "201"), ("grpc-status", "7")]), End], None),
-            ],
-        ),
+        (grpc,
+         &[("in the trailers", &[OK, Trailers(&[("grpc-status", "0")]), End], Some(-9)),
+           ("in the headers", &[Headers(&[(":status", "200"), ("grpc-status", "16")]), End], Some(15)),
+           ("another", &[OK, Trailers(&[("grpc-status", "5")]), End], None),
+           ("none", &[OK, End], None)]),
+        (both,
+         &[("both hold", &[OK, Trailers(&[("grpc-status", "7")]), End], Some(1)),
+           ("one holds", &[Headers(&[(":status", "201"), ("grpc-status", "7")]), End], None)]),
     ];
     for (cases, rows) in rows {
         for (name, seen, settled) in *rows {
@@ -203,23 +177,14 @@ fn what_a_request_has_cost_is_told_from_its_response() {
 #[test]
 fn a_cost_is_settled_as_soon_as_it_is_known() {
     let watched = |size, trailers| Watched { size, trailers, ..Watched::default() };
+    #[rustfmt::skip]
     let rows: [(&str, Seen, Watched, Option<i64>); 6] = [
         (r#"[{"cost": {"constant": 1}}]"#, OK, watched(false, false), Some(-9)),
-        (
-            r#"[{"cost": {"header": {"name": "x-used"}}}]"#,
-            Headers(&[(":status", "200"), ("x-used", "12")]),
-            watched(false, false),
-            Some(2),
-        ),
+        (r#"[{"cost": {"header": {"name": "x-used"}}}]"#, Headers(&[(":status", "200"), ("x-used", "12")]), watched(false, false), Some(2)),
         (r#"[{"cost": {"response_bytes": {}}}]"#, OK, watched(true, false), None),
         (r#"[{"cost": {"trailer": {"name": "x-used"}}}]"#, OK, watched(false, true), None),
         (r#"[{"when": {"grpc_status": [0]}, "cost": {"constant": 1}}]"#, OK, watched(false, true), None),
-        (
-            r#"[{"when": {"grpc_status": [0]}, "cost": {"constant": 1}}]"#,
-            Headers(&[(":status", "200"), ("grpc-status", "0")]),
-            watched(false, false),
-            Some(-9),
-        ),
+        (r#"[{"when": {"grpc_status": [0]}, "cost": {"constant": 1}}]"#, Headers(&[(":status", "200"), ("grpc-status", "0")]), watched(false, false), Some(-9)),
     ];
     for (cases, headers, wanted, settled) in rows {
         let mut worker = admitted(cases);

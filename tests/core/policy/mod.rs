@@ -364,72 +364,22 @@ fn both_spellings_of_a_path_are_searched_at_once() {
 #[test]
 fn what_is_too_long_to_be_read_is_in_doubt() {
     let pairs = "&a".repeat(300);
+    #[rustfmt::skip]
     let rows = [
-        (
-            "pairs of a query",
-            r#"{"query": {"name": "q", "exact": "x"}}"#,
-            request("GET /").path(format!("/?q=x{pairs}")),
-        ),
-        (
-            "a long query",
-            r#"{"query": {"name": "q"}}"#,
-            request("GET /").path(format!("/?q=x&{}", "a".repeat(17_000))),
-        ),
-        (
-            "a parameter that may be there",
-            r#"{"query": {"name": "q", "present": false}}"#,
-            request("GET /").path(format!("/?{pairs}")),
-        ),
-        (
-            "cookies",
-            r#"{"cookie": {"name": "s", "exact": "x"}}"#,
-            request("GET /").header("cookie", format!("s=x{}", ";a".repeat(300))),
-        ),
-        (
-            "a cookie that may be there",
-            r#"{"cookie": {"name": "s", "present": false}}"#,
-            request("GET /").header("cookie", ";a".repeat(300)),
-        ),
-        (
-            "an attribute under a regex",
-            r#"{"attribute": {"path": ["connection", "mtls"], "regex": "a+"}}"#,
-            request("GET /").property(&["connection", "mtls"], "a".repeat(4_097)),
-        ),
-        (
-            "a path",
-            r#"{"path": {"prefix": "/a"}}"#,
-            request("GET /").path(format!("/a/{}", "a".repeat(9_000))),
-        ),
-        (
-            "a path before a query",
-            r#"{"query": {"name": "q"}}"#,
-            request("GET /").path(format!("/{}?q", "a".repeat(9_000))),
-        ),
-        (
-            "a path under a regex",
-            r#"{"path": {"regex": "/a+"}}"#,
-            request("GET /").path(format!("/{}", "a".repeat(5_000))),
-        ),
-        (
-            "elements of a header",
-            r#"{"header": {"name": "x-a", "exact": "b"}}"#,
-            request("GET /").header("x-a", "b,".repeat(300)).header("x-a", "b"),
-        ),
-        (
-            "a header on two lines",
-            r#"{"header": {"name": "x-a", "prefix": "b"}}"#,
-            request("GET /").header("x-a", "b".repeat(17_000)).header("x-a", "b"),
-        ),
-        (
-            "values under a regex",
-            r#"{"query": {"name": "q", "regex": "[ab]{1,100}"}}"#,
-            request("GET /").path(format!("/?{}", "q=abababab&".repeat(60))),
-        ),
-        (
-            "lines under a regex",
-            r#"{"header": {"name": "x-a", "regex": "b?"}}"#,
-            request("GET /").header("x-a", "b".repeat(4_097)).header("x-a", "b"),
-        ),
+        ("pairs of a query", r#"{"query": {"name": "q", "exact": "x"}}"#, request("GET /").path(format!("/?q=x{pairs}"))),
+        ("a long query", r#"{"query": {"name": "q"}}"#, request("GET /").path(format!("/?q=x&{}", "a".repeat(17_000)))),
+        ("a parameter that may be there", r#"{"query": {"name": "q", "present": false}}"#, request("GET /").path(format!("/?{pairs}"))),
+        ("cookies", r#"{"cookie": {"name": "s", "exact": "x"}}"#, request("GET /").header("cookie", format!("s=x{}", ";a".repeat(300)))),
+        ("a cookie that may be there", r#"{"cookie": {"name": "s", "present": false}}"#, request("GET /").header("cookie", ";a".repeat(300))),
+        ("an attribute under a regex", r#"{"attribute": {"path": ["connection", "mtls"], "regex": "a+"}}"#,
+         request("GET /").property(&["connection", "mtls"], "a".repeat(4_097))),
+        ("a path", r#"{"path": {"prefix": "/a"}}"#, request("GET /").path(format!("/a/{}", "a".repeat(9_000)))),
+        ("a path before a query", r#"{"query": {"name": "q"}}"#, request("GET /").path(format!("/{}?q", "a".repeat(9_000)))),
+        ("a path under a regex", r#"{"path": {"regex": "/a+"}}"#, request("GET /").path(format!("/{}", "a".repeat(5_000)))),
+        ("elements of a header", r#"{"header": {"name": "x-a", "exact": "b"}}"#, request("GET /").header("x-a", "b,".repeat(300)).header("x-a", "b")),
+        ("a header on two lines", r#"{"header": {"name": "x-a", "prefix": "b"}}"#, request("GET /").header("x-a", "b".repeat(17_000)).header("x-a", "b")),
+        ("values under a regex", r#"{"query": {"name": "q", "regex": "[ab]{1,100}"}}"#, request("GET /").path(format!("/?{}", "q=abababab&".repeat(60)))),
+        ("lines under a regex", r#"{"header": {"name": "x-a", "regex": "b?"}}"#, request("GET /").header("x-a", "b".repeat(4_097)).header("x-a", "b")),
     ];
     for (row, condition, request) in rows {
         let about =
@@ -535,33 +485,14 @@ fn a_chain_of_proxies_that_the_host_cannot_read_leaves_the_client_unknown() {
 #[test]
 fn a_subject_that_is_too_long_to_be_read_is_ambiguous() {
     let pairs = "&a".repeat(300);
+    #[rustfmt::skip]
     let rows = [
-        (
-            "query",
-            r#"{"query": {"name": "q"}, "on_multiple": "first"}"#,
-            request("GET /").path(format!("/?q=x{pairs}")),
-        ),
-        (
-            "cookies",
-            r#"{"cookie": {"name": "s"}, "on_multiple": "last"}"#,
-            request("GET /").header("cookie", format!("s=1{}", ";a".repeat(300))),
-        ),
-        (
-            "a long cookie header",
-            r#"{"cookie": {"name": "s"}}"#,
-            request("GET /").header("cookie", format!("s=1;{}", "a".repeat(17_000))),
-        ),
+        ("query", r#"{"query": {"name": "q"}, "on_multiple": "first"}"#, request("GET /").path(format!("/?q=x{pairs}"))),
+        ("cookies", r#"{"cookie": {"name": "s"}, "on_multiple": "last"}"#, request("GET /").header("cookie", format!("s=1{}", ";a".repeat(300)))),
+        ("a long cookie header", r#"{"cookie": {"name": "s"}}"#, request("GET /").header("cookie", format!("s=1;{}", "a".repeat(17_000)))),
         ("path", r#"{"path": {}}"#, request("GET /").path(format!("/{}", "a".repeat(9_000)))),
-        (
-            "segment",
-            r#"{"path_segment": {"index": 1}}"#,
-            request("GET /").path(format!("/a/{}", "a".repeat(9_000))),
-        ),
-        (
-            "lines to join",
-            r#"{"header": {"name": "x-a"}, "on_multiple": "join"}"#,
-            request("GET /").header("x-a", "b".repeat(17_000)).header("x-a", "b"),
-        ),
+        ("segment", r#"{"path_segment": {"index": 1}}"#, request("GET /").path(format!("/a/{}", "a".repeat(9_000)))),
+        ("lines to join", r#"{"header": {"name": "x-a"}, "on_multiple": "join"}"#, request("GET /").header("x-a", "b".repeat(17_000)).header("x-a", "b")),
     ];
     each(rows.map(|(row, part, request)| {
         let config = policy(&format!(r#""subject": [{part}]"#));

@@ -925,35 +925,14 @@ fn records() {
         own: None,
         at: Micros::ZERO,
     });
+    #[rustfmt::skip]
     let rows = [
-        (
-            "the limit nearest its end",
-            vec![(check(0), a.clone()), (check(1), b)],
-            "a a.day admitted Some(5) redis",
-        ),
-        (
-            "the policy that rejects",
-            vec![(check(2), lease.clone()), (check(0), no.clone())],
-            "a a.day rejected Some(9) redis",
-        ),
-        (
-            "the policy that bans",
-            vec![
-                (check(2), lease.clone()),
-                (check(0), banned([standing(3, Now, 0), standing(9, Now, 0)], ms(5))),
-            ],
-            "a burst banned Some(3) redis",
-        ),
-        (
-            "would have banned",
-            vec![(shadow.clone(), banned([standing(3, Now, 0), standing(9, Now, 0)], ms(5)))],
-            "a burst shadow Some(3) redis",
-        ),
-        (
-            "would have rejected",
-            vec![(check(2), lease.clone()), (shadow, no)],
-            "a a.day shadow Some(9) redis",
-        ),
+        ("the limit nearest its end", vec![(check(0), a.clone()), (check(1), b)], "a a.day admitted Some(5) redis"),
+        ("the policy that rejects", vec![(check(2), lease.clone()), (check(0), no.clone())], "a a.day rejected Some(9) redis"),
+        ("the policy that bans", vec![(check(2), lease.clone()), (check(0), banned([standing(3, Now, 0), standing(9, Now, 0)], ms(5)))],
+         "a burst banned Some(3) redis"),
+        ("would have banned", vec![(shadow.clone(), banned([standing(3, Now, 0), standing(9, Now, 0)], ms(5)))], "a burst shadow Some(3) redis"),
+        ("would have rejected", vec![(check(2), lease.clone()), (shadow, no)], "a a.day shadow Some(9) redis"),
         (
             "the policy that rejects, not one in shadow before it",
             vec![

@@ -46,19 +46,12 @@ fn urls_are_tried_in_order_and_refused_with_a_reason() {
     succeeds(&mut inspect(folder, &format!("{nobody},{url}"), &[]));
     succeeds(&mut inspect(folder, &format!("unix://{}", world.redis.socket().display()), &[]));
     succeeds(&mut inspect(folder, &format!("{url}/3"), &["--timeout", "60s"]));
+    #[rustfmt::skip]
     let rows = [
         ("nothing listens", nobody.clone(), "Connection refused"),
         ("no such database", format!("{url}/99"), "DB index is out of range"),
-        (
-            "no scheme",
-            "localhost".into(),
-            "allowed is redis://host[:port][/database], rediss://host[:port][/database] or unix:///path",
-        ),
-        (
-            "another scheme",
-            "http://ann:horse@localhost".into(),
-            "--redis http://…@localhost: allowed is redis://",
-        ),
+        ("no scheme", "localhost".into(), "allowed is redis://host[:port][/database], rediss://host[:port][/database] or unix:///path"),
+        ("another scheme", "http://ann:horse@localhost".into(), "--redis http://…@localhost: allowed is redis://"),
         ("no socket", "unix:///no/such/socket".into(), "Redis at /no/such/socket: No such file"),
         ("no name", "redis://no-such-host.invalid".into(), "Redis at no-such-host.invalid:6379: "),
         ("TLS where there is none", url.replace("redis:", "rediss:"), "Redis at 127.0.0.1:"),
@@ -113,19 +106,12 @@ fn a_login_comes_from_a_file_or_from_the_environment() {
         warning.contains("others can see a password in --redis") && !warning.contains("horse"),
         "{warning}"
     );
+    #[rustfmt::skip]
     let rows = [
         ("none", None, "NOAUTH"),
-        (
-            "a wrong password",
-            Some("operator:wrong-horse"),
-            "the login was refused: check the user and the password",
-        ),
+        ("a wrong password", Some("operator:wrong-horse"), "the login was refused: check the user and the password"),
         ("of no user", Some("nobody:wrong-horse"), "the login was refused"),
-        (
-            "no password",
-            Some("operator:"),
-            "WEIR_REDIS_LOGIN: allowed is one line, `user:password` or a password",
-        ),
+        ("no password", Some("operator:"), "WEIR_REDIS_LOGIN: allowed is one line, `user:password` or a password"),
     ];
     for (row, login, wanted) in rows {
         let mut command = inspect(folder, &world.url(), &[]);
@@ -213,26 +199,13 @@ fn tls_is_spoken_to_whom_an_authority_vouches_for() {
     let url = format!("rediss://localhost:{port}");
     let ours = ["--ca", &file("ca.crt"), "--cert", &file("client.crt"), "--key", &file("client.key")];
     succeeds(&mut inspect(folder, &url, &ours));
+    #[rustfmt::skip]
     let rows: [(&str, String, Vec<&str>, &str); 5] = [
-        (
-            "an authority that is not known",
-            url.clone(),
-            vec![],
-            "its certificate is signed by an authority that this machine does not trust; name the authority with --ca",
-        ),
-        (
-            "another name",
-            format!("rediss://127.0.0.1:{port}"),
-            ours.to_vec(),
-            "its certificate is for another name",
-        ),
+        ("an authority that is not known", url.clone(), vec![],
+         "its certificate is signed by an authority that this machine does not trust; name the authority with --ca"),
+        ("another name", format!("rediss://127.0.0.1:{port}"), ours.to_vec(), "its certificate is for another name"),
         ("without a certificate of its own", url.clone(), ours[..2].to_vec(), "Redis at localhost:"),
-        (
-            "without TLS",
-            format!("redis://localhost:{port}"),
-            vec![],
-            "if it expects TLS, write rediss:// in place of redis://",
-        ),
+        ("without TLS", format!("redis://localhost:{port}"), vec![], "if it expects TLS, write rediss:// in place of redis://"),
         ("no PEM", url.clone(), vec!["--ca", "/dev/null"], "Redis at localhost:"),
     ];
     for (row, url, more, wanted) in rows {
