@@ -88,14 +88,10 @@ fn charges() -> impl Strategy<Value = Vec<(u64, Move)>> {
 /// Without refunds a limit has left exactly what it would have if each charge had been a request that was let through, and
 /// with refunds never more. So no history grants more.
 fn counts_charges(server: Option<&Redis>, cases: u32) {
-    let result =
-        TestRunner::new(tried(cases)).run(&(small_indebted(), charges()), |(limit, moves)| match server {
-            None => conserves(&limit, &mut Pure(vec![limit.clone()], Subject::default()), &moves),
-            Some(server) => conserves(&limit, &mut Store::new(server, vec![limit.clone()]), &moves),
-        });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
+    hold(cases, &(small_indebted(), charges()), |(limit, moves)| match server {
+        None => conserves(&limit, &mut Pure(vec![limit.clone()], Subject::default()), &moves),
+        Some(server) => conserves(&limit, &mut Store::new(server, vec![limit.clone()]), &moves),
+    });
 }
 
 #[test]
@@ -113,7 +109,7 @@ fn a_charge_of_the_lua_counts_as_a_request_that_was_let_through() {
 /// again at the stated time, and not before. And no charge takes it further than it may go.
 #[test]
 fn answers_are_true_in_debt() {
-    let result = TestRunner::new(tried(3_000)).run(&(small_indebted(), charges()), |(limit, moves)| {
+    hold(3_000, &(small_indebted(), charges()), |(limit, moves)| {
         let limits = std::slice::from_ref(&limit);
         let overdraft = limit.counts()[2];
         let lowest = -((limit.quota() * u64::from(limit.debt()) + overdraft) as i64);
@@ -154,15 +150,12 @@ fn answers_are_true_in_debt() {
         }
         Ok(())
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 /// A limit that no charge has taken into debt answers as one that cannot go there.
 #[test]
 fn without_charges_it_answers_as_a_limit_without_debt() {
-    let result = TestRunner::new(tried(2_000)).run(&(small_indebted(), moves()), |(limit, moves)| {
+    hold(2_000, &(small_indebted(), moves()), |(limit, moves)| {
         let plain = limit.clone().indebted(0).unwrap();
         let mut both = [limit, plain].map(|limit| (limit, Subject::default()));
         let (mut now, mut receipts) = (START, Vec::new());
@@ -188,9 +181,6 @@ fn without_charges_it_answers_as_a_limit_without_debt() {
         }
         Ok(())
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 /// A clock that goes back forgives no debt: of two subjects with the same charges, the one whose clock goes back never has more
@@ -204,7 +194,7 @@ fn a_clock_that_goes_back_forgives_no_debt() {
         _ => false,
     });
     let histories = (moment, charges(), prop::collection::vec(back, 80));
-    let result = TestRunner::new(tried(3_000)).run(&histories, |(limit, moves, backs)| {
+    hold(3_000, &histories, |(limit, moves, backs)| {
         let limits = std::slice::from_ref(&limit);
         let [mut skewed, mut even] = [Subject::default(), Subject::default()];
         let (mut real, mut behind) = (START, 0);
@@ -234,7 +224,4 @@ fn a_clock_that_goes_back_forgives_no_debt() {
         }
         Ok(())
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }

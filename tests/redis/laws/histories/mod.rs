@@ -21,6 +21,14 @@ use weir::resp::{self, Reply};
 use weir::script::{Classes, Form, NamedLimit, Options, Overrides, Plan};
 use weir::time::Micros;
 
+/// Tries a property on so many cases.
+#[track_caller]
+fn hold<S: Strategy>(cases: u32, of: &S, property: impl Fn(S::Value) -> Result<(), TestCaseError>) {
+    if let Err(error) = TestRunner::new(tried(cases)).run(of, property) {
+        panic!("{error}");
+    }
+}
+
 /// Requests are of several classes.
 fn several() -> Options {
     Options { classes: Classes::Several, ..Options::default() }
@@ -306,13 +314,8 @@ fn holds_with_bans(
 ) {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
     let store = Loaded::new(&server);
-    let config = tried(cases);
     let histories = (limits, bans, prop::collection::vec(step, 1..60));
-    let result = TestRunner::new(config)
-        .run(&histories, |(limits, bans, steps)| runs_alike(&store, &limits, &bans, &steps));
-    if let Err(error) = result {
-        panic!("{error}");
-    }
+    hold(cases, &histories, |(limits, bans, steps)| runs_alike(&store, &limits, &bans, &steps));
 }
 
 macro_rules! alone {
@@ -491,13 +494,8 @@ fn own_limits_of_a_subject_replace_the_configured_ones() {
         || prop::option::of((count(), count(), prop_oneof![Just(0), count()]).prop_map(<[u64; 3]>::from));
     let owns = prop::option::weighted(0.2, prop::collection::vec(counts(), 3));
     let steps = prop::collection::vec((step_of_classes(), owns), 1..30);
-    let config = tried(500);
     let histories = (prop::collection::vec(overridable(), 1..=3), steps);
-    let result =
-        TestRunner::new(config).run(&histories, |(limits, steps)| own_limits_count(&store, &limits, &steps));
-    if let Err(error) = result {
-        panic!("{error}");
-    }
+    hold(500, &histories, |(limits, steps)| own_limits_count(&store, &limits, &steps));
 }
 
 /// The pure limits, or the Lua.
@@ -787,8 +785,7 @@ fn keeps_the_laws(
 }
 
 fn lawful(server: Option<&Redis>, cases: u32) {
-    let config = tried(cases);
-    let result = TestRunner::new(config).run(&(small(), moments()), |(limit, moments)| match server {
+    hold(cases, &(small(), moments()), |(limit, moments)| match server {
         None => keeps_the_laws(&limit, &mut Pure(vec![limit.clone()], Subject::default()), &moments),
         Some(server) => {
             let mut store = Store::new(server, vec![limit.clone()]);
@@ -796,9 +793,6 @@ fn lawful(server: Option<&Redis>, cases: u32) {
             keeps_the_laws(&limit, &mut store, &moments)
         }
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 #[test]
@@ -816,7 +810,7 @@ fn the_lua_keeps_the_laws() {
 #[test]
 fn what_is_kept_for_a_class_is_there_for_it() {
     let moments = (moments(), 1..=99u8);
-    let result = TestRunner::new(tried(2_000)).run(&(small(), moments), |(limit, (moments, percent))| {
+    hold(2_000, &(small(), moments), |(limit, (moments, percent))| {
         let limits = std::slice::from_ref(&limit);
         let (mut subject, mut now) = (Subject::default(), START);
         for (passes, requests, cost, more) in moments {
@@ -832,9 +826,6 @@ fn what_is_kept_for_a_class_is_there_for_it() {
         }
         Ok(())
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 /// In real time no more passes than if Redis's clock ran evenly, even if it jumps.
@@ -843,8 +834,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
     let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
     let back = prop_oneof![8 => Just(0u64), 1 => 1..=3u64, 1 => 0..=20_000u64, 1 => 0..=9_000_000u64];
     let moments = prop::collection::vec((passes, back, 1..=4u32, 1..=3u64), 1..60);
-    let config = tried(2_000);
-    let result = TestRunner::new(config).run(&(small(), moments), |(limit, moments)| {
+    hold(2_000, &(small(), moments), |(limit, moments)| {
         let mut subject = Subject::default();
         let (mut real, mut behind, mut granted) = (START.0, 0, Vec::new());
         for (passes, back, requests, cost) in moments {
@@ -882,9 +872,6 @@ fn a_clock_that_goes_back_never_lets_more_through() {
         }
         Ok(())
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 /// A grant, of which so many units have been refunded; or a charge, which is not refunded.
@@ -1052,15 +1039,11 @@ fn conserves(limit: &Limit, answers: &mut dyn Answers, moves: &[(u64, Move)]) ->
 }
 
 fn conserving(server: Option<&Redis>, cases: u32) {
-    let config = tried(cases);
     let counted = small().prop_filter("units", |limit| !matches!(limit, Limit::Concurrency(_)));
-    let result = TestRunner::new(config).run(&(counted, moves()), |(limit, moves)| match server {
+    hold(cases, &(counted, moves()), |(limit, moves)| match server {
         None => conserves(&limit, &mut Pure(vec![limit.clone()], Subject::default()), &moves),
         Some(server) => conserves(&limit, &mut Store::new(server, vec![limit.clone()]), &moves),
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 #[test]
@@ -1079,9 +1062,8 @@ fn the_lua_conserves_what_is_refunded() {
 #[test]
 fn parts_of_a_receipt_give_back_no_more_than_the_whole() {
     let parts = prop::collection::vec((0..=3_000u64, 1..=4u64), 1..8);
-    let config = tried(4_000);
     let histories = (small(), moves(), 0..10_000u64, 1..=4u32, 1..=4u64, parts);
-    let result = TestRunner::new(config).run(&histories, |(limit, moves, rests, requests, cost, parts)| {
+    hold(4_000, &histories, |(limit, moves, rests, requests, cost, parts)| {
         let limits = std::slice::from_ref(&limit);
         let (mut subject, mut now) = (Subject::default(), START);
         for (passes, step) in moves {
@@ -1106,9 +1088,6 @@ fn parts_of_a_receipt_give_back_no_more_than_the_whole() {
         }
         Ok(())
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 /// The same law beside the limit itself, when Redis's clock goes back now and then: a second limit sees only the requests
@@ -1126,9 +1105,8 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
         Limit::LeakyBucket(_) | Limit::SlidingLog(_) => true,
         _ => false,
     });
-    let config = tried(5_000);
     let histories = (counted, prop::collection::vec((passes, back, step), 1..40));
-    let result = TestRunner::new(config).run(&histories, |(limit, steps)| {
+    hold(5_000, &histories, |(limit, steps)| {
         let limits = std::slice::from_ref(&limit);
         let (mut subject, mut uncharged) = (Subject::default(), Subject::default());
         let (mut real, mut behind) = (START, 0);
@@ -1166,9 +1144,6 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
         }
         Ok(())
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 /// What passes in real time if Redis's clock goes back and grants are refunded. `docs/bounds.md` states the bound: never more than
@@ -1252,7 +1227,7 @@ fn refunding_when_the_clock_goes_back(server: Option<&Redis>, cases: u32) {
     let step = prop_oneof![3 => (1..=9u32, 1..=2u64).prop_map(Ok), 2 => refund.prop_map(Err)];
     let steps = prop::collection::vec((passes, back, step), 1..60);
     let counted = small().prop_filter("units", |limit| !matches!(limit, Limit::Concurrency(_)));
-    let result = TestRunner::new(tried(cases)).run(&(counted, steps), |(limit, steps)| match server {
+    hold(cases, &(counted, steps), |(limit, steps)| match server {
         None => bounded_when_the_clock_goes_back(
             &limit,
             &mut Pure(vec![limit.clone()], Subject::default()),
@@ -1262,9 +1237,6 @@ fn refunding_when_the_clock_goes_back(server: Option<&Redis>, cases: u32) {
             bounded_when_the_clock_goes_back(&limit, &mut Store::new(server, vec![limit.clone()]), &steps)
         }
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn denials_leave_no_trace(
 }
 
 fn traceless(server: Option<&Redis>, cases: u32) {
-    let result = TestRunner::new(tried(cases)).run(&(reconfigured(), asked()), |(limits, asked)| {
+    hold(cases, &(reconfigured(), asked()), |(limits, asked)| {
         let plans = limits.each_ref().map(|limit| plan_with(vec![limit.clone()], several()));
         match server {
             None => {
@@ -106,9 +106,6 @@ fn traceless(server: Option<&Redis>, cases: u32) {
             }
         }
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 #[test]
@@ -172,7 +169,7 @@ fn conserving(server: Option<&Redis>, cases: u32) {
             false => [limit, other],
         }
     });
-    let result = TestRunner::new(tried(cases)).run(&(alike, asked()), |(limits, asked)| match server {
+    hold(cases, &(alike, asked()), |(limits, asked)| match server {
         None => {
             let mut subject = Subject::default();
             let mut check =
@@ -188,9 +185,6 @@ fn conserving(server: Option<&Redis>, cases: u32) {
             passes_no_more(&limits, &mut check, &asked)
         }
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 #[test]
