@@ -33,8 +33,8 @@ pub mod without;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
@@ -137,6 +137,27 @@ pub fn run_with_envoy_but(tests: &[(&'static str, fn())], ignored: &[(&str, &str
         println!("ignored: {name}: {reason}");
     }
     run(tests, !has_envoy(), ignored)
+}
+
+/// Whether there is an Envoy and a Redis; prints if not.
+pub fn has_parts() -> bool {
+    let has = envoy::binary().is_some() && redis::binary().is_some();
+    if !has {
+        println!("skipped: no Envoy or no Redis here");
+    }
+    has
+}
+
+/// Writes a summary for programs to `target/`.
+pub fn write_summary(to: &str, summary: &serde_json::Value) {
+    let path = root().join("target").join(to);
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder for the summary");
+    std::fs::write(path, format!("{summary:#}\n")).expect("the summary");
+}
+
+/// What may be shared between trials, one of which has panicked.
+pub fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn has_envoy() -> bool {

@@ -5,12 +5,11 @@
 use std::net::SocketAddr;
 use std::thread;
 
-use super::envoy::{Envoy, Template};
-use super::http::{self, Request};
+use super::envoy::Template;
+use super::http::Request;
 use super::proxy::{Network, Proxy};
 use super::redis::Redis;
-use super::upstream::Upstream;
-use super::weir::{Host, template};
+use super::weir::{Host, World, template};
 
 /// The name of the region in this place.
 pub const NAMES: [&str; 4] = ["ams", "bom", "cle", "dfw"];
@@ -21,9 +20,7 @@ pub const HERE: &str = "@here@";
 /// One region.
 #[derive(Debug)]
 pub struct Region {
-    pub envoys: Vec<Envoy>,
-    pub redis: Redis,
-    pub upstream: Upstream,
+    pub lab: World,
     /// The networks to the Redis of each region, in their order; that to its own is always sound.
     pub networks: Vec<Proxy>,
 }
@@ -31,16 +28,11 @@ pub struct Region {
 impl Region {
     /// Where clients of one of its Envoys come in.
     pub fn edge(&self, envoy: usize) -> SocketAddr {
-        self.envoys[envoy].address("edge")
+        self.lab.envoys[envoy].address("edge")
     }
 
     pub fn status(&self, request: &Request) -> u16 {
-        http::send(self.edge(0), request).expect("a response").status
-    }
-
-    /// The sum of a counter or gauge over its Envoys.
-    pub fn total(&self, stat: &str) -> u64 {
-        self.envoys.iter().map(|envoy| envoy.stat(stat)).sum()
+        self.lab.send(request).status
     }
 }
 
@@ -71,17 +63,16 @@ pub fn start_on(
 ) -> Vec<Region> {
     let addresses: Vec<_> = stores.iter().map(Redis::address).collect();
     let start = |(here, redis): (usize, Redis)| {
-        let upstream = Upstream::start();
         let networks: Vec<_> = addresses.iter().map(|address| Proxy::start(*address)).collect();
         let limiter = limiter.replace(HERE, NAMES[here]);
-        let shipped = template(&limiter, redis.address(), upstream.address());
         let others = (0..addresses.len()).filter(|other| *other != here);
         let others = others.map(|other| (NAMES[other], networks[other].address()));
-        let config = with_stores(Host::chosen(), shipped.config(), redis.address(), others);
-        let template = Template::new(&config).concurrency(2);
-        let template = change(here, template);
-        let envoys = (0..envoys).map(|_| template.start()).collect();
-        Region { envoys, redis, upstream, networks }
+        let lab = World::around(redis, |redis, upstream| {
+            let shipped = template(&limiter, redis.address(), upstream);
+            let config = with_stores(Host::chosen(), shipped.config(), redis.address(), others);
+            vec![change(here, Template::new(&config).concurrency(2)); envoys]
+        });
+        Region { lab, networks }
     };
     thread::scope(|scope| {
         let started: Vec<_> =

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use super::envoy::{Envoy, Template};
 use super::http::{self, Request, Response};
@@ -200,13 +201,16 @@ pub fn with_trailers(template: Template) -> Template {
     template.with(MANAGER, format!("{MANAGER}          http_protocol_options: {{enable_trailers: true}}\n"))
 }
 
-/// A Redis, an upstream, and any number of Envoys with weir between them.
+/// A store, an upstream, and any number of Envoys with weir between them.
 #[derive(Debug)]
-pub struct World {
+pub struct Lab<S> {
     pub envoys: Vec<Envoy>,
-    pub redis: Redis,
+    pub redis: S,
     pub upstream: Upstream,
 }
+
+/// The store is one Redis.
+pub type World = Lab<Redis>;
 
 impl World {
     /// One Envoy with one worker, under this limiter configuration.
@@ -237,10 +241,22 @@ impl World {
         workers: usize,
         change: impl FnOnce(Template) -> Template,
     ) -> Self {
-        let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-        let template =
-            change(template_on(host, limiter, redis.address(), upstream.address()).concurrency(workers));
-        let envoys = (0..envoys).map(|_| template.start()).collect();
+        Self::around(Redis::start().expect("a redis-server"), |redis, upstream| {
+            let template = template_on(host, limiter, redis.address(), upstream).concurrency(workers);
+            vec![change(template); envoys]
+        })
+    }
+}
+
+impl<S> Lab<S> {
+    /// Envoys of these templates, started at once. They get the store and the address of the upstream.
+    pub fn around(redis: S, templates: impl FnOnce(&S, SocketAddr) -> Vec<Template>) -> Self {
+        let upstream = Upstream::start();
+        let templates = templates(&redis, upstream.address());
+        let envoys = thread::scope(|scope| {
+            let started: Vec<_> = templates.iter().map(|template| scope.spawn(|| template.start())).collect();
+            started.into_iter().map(|envoy| envoy.join().expect("an Envoy")).collect()
+        });
         Self { envoys, redis, upstream }
     }
 

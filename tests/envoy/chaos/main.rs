@@ -19,12 +19,13 @@ mod support;
 mod world;
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use measure::Row;
+use support::{has_parts, locked};
 use world::{Fault, Store, World};
 
 /// How long things last and how strictly they are judged.
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
     trials.extend(self::trials(overload::FAULTS, form, &rows));
     trials.extend(self::trials(cluster::FAULTS, form, &rows));
     let conclusion = libtest_mimic::run(&arguments, trials);
-    let rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
+    let rows = locked(&rows);
     if !rows.is_empty() {
         report::print(&rows);
         report::write(&rows);
@@ -82,15 +83,14 @@ fn main() -> ExitCode {
 /// One trial per fault. They share a world, which a failed one does not hand on.
 fn trials<S: Store>(faults: &'static [Fault<S>], form: Form, rows: &Rows) -> Vec<Trial> {
     let shared: Arc<Mutex<Option<World<S>>>> = Arc::default();
-    let parts = support::envoy::binary().is_some() && support::redis::binary().is_some();
-    let missing = if parts { S::missing() } else { Some("no Envoy or no Redis here") };
+    let missing = if has_parts() { S::missing() } else { Some("no Envoy or no Redis here") };
     if let Some(why) = missing {
         faults.iter().for_each(|fault| println!("skipped: {}: {why}", fault.name));
     }
     let trial = |fault: &'static Fault<S>| {
         let (shared, rows) = (Arc::clone(&shared), Arc::clone(rows));
         let run = move || {
-            let slot = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let slot = || locked(&shared);
             let known = slot().take();
             let mut world = known.unwrap_or_else(World::start);
             let mut row = measure::run(&mut world, fault, form);
@@ -101,7 +101,7 @@ fn trials<S: Store>(faults: &'static [Fault<S>], form: Form, rows: &Rows) -> Vec
                 row = measure::run(&mut world, fault, form);
             }
             let broken = row.broken(form);
-            rows.lock().unwrap_or_else(PoisonError::into_inner).push(row);
+            locked(&rows).push(row);
             if !broken.is_empty() {
                 return Err(Failed::from(broken.join("\n")));
             }

@@ -124,7 +124,7 @@ impl Row {
 /// Runs one fault.
 pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row {
     let (mut kinds, lanes): (Vec<_>, Vec<_>) = world.lanes().into_iter().unzip();
-    let logged: Vec<_> = world.envoys.iter().map(|envoy| envoy.log().len()).collect();
+    let logged: Vec<_> = world.lab.envoys.iter().map(|envoy| envoy.log().len()).collect();
     let load = Load::start(lanes, S::RATE / form.ease);
     let limited: Vec<_> = (0..kinds.len()).filter(|&lane| subject(&kinds[lane]).is_some()).collect();
     let decided_since = |since: Duration| {
@@ -138,14 +138,14 @@ pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row 
     decides(Duration::ZERO);
     last(form.around);
     let began = load.elapsed();
-    (fault.inject)(&mut world.store, form.hold);
+    (fault.inject)(&mut world.lab.redis, form.hold);
     let over = load.elapsed();
     decides(over);
     last(form.around);
     let (steady, clock) = (kinds.len(), Instant::now() - load.elapsed());
     let (mut sent, mut exchanges) = load.end();
     let mut overload = None;
-    if let Some(flood) = world.store.flood() {
+    if let Some(flood) = world.lab.redis.flood() {
         // As if it had been one load.
         let later = flood.at - clock;
         exchanges.extend(flood.exchanges.into_iter().map(|x| Exchange {
@@ -160,7 +160,7 @@ pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row 
     let mut row = Row { name: fault.name, felt: fault.felt, sent, overload, ..Row::default() };
     account(&mut row, &kinds, &exchanges, began..over, fault.forgets);
     row.recovered = recovered(&kinds[..steady], &exchanges, over);
-    row.told = world.envoys.iter().zip(logged).flat_map(|(envoy, from)| told(envoy, from)).collect();
+    row.told = world.lab.envoys.iter().zip(logged).flat_map(|(envoy, from)| told(envoy, from)).collect();
     row
 }
 

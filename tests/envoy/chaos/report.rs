@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table for people and the summary for programs.
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use crate::measure::Row;
 use crate::overload::Overload;
+use crate::support::write_summary;
 
 /// Times are in milliseconds. Where the machine was `busy`, which the control tells, they say nothing about weir.
 const COLUMNS: [&str; 16] = [
@@ -84,9 +83,7 @@ pub fn write(rows: &[Row]) {
         })
     };
     let summary = serde_json::json!({ "faults": rows.iter().map(fault).collect::<Vec<_>>() });
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/chaos");
-    fs::create_dir_all(&folder).expect("a folder for the summary");
-    fs::write(folder.join("summary.json"), format!("{summary:#}\n")).expect("the summary");
+    write_summary("chaos/summary.json", &summary);
 }
 
 fn millis(time: Duration) -> String {

@@ -3,15 +3,13 @@
 //! is the control, which only a machine or an Envoy that stalls can slow down.
 
 use std::net::SocketAddr;
-use std::thread;
 use std::time::Duration;
 
 use crate::overload::Flood;
 use crate::support::envoy::{Envoy, Template};
 use crate::support::http::Request;
 use crate::support::load::Lane;
-use crate::support::upstream::Upstream;
-use crate::support::weir::{Host, SHIPPED_TIME_TO_CONNECT, TIME_TO_CONNECT, template};
+use crate::support::weir::{Host, Lab, SHIPPED_TIME_TO_CONNECT, TIME_TO_CONNECT, template};
 
 /// What the store of a world is made of, and what can be done to it.
 pub trait Store: Sized + Send + 'static {
@@ -115,9 +113,7 @@ pub const ENVOYS: usize = 2;
 
 /// See the [module](self).
 pub struct World<S> {
-    pub envoys: Vec<Envoy>,
-    pub store: S,
-    _upstream: Upstream,
+    pub lab: Lab<S>,
     faults: usize,
 }
 
@@ -130,33 +126,24 @@ pub enum Kind {
 
 impl<S: Store> World<S> {
     pub fn start() -> Self {
-        let (mut store, upstream) = (S::start(), Upstream::start());
         let prefix = Host::chosen().filter_state_prefix();
-        let template = store.shipped(&limiter(), upstream.address()).with(
-            "domains: [\"*\"]\n",
-            format!(
-                "domains: [\"*\"]\n              response_headers_to_add:\n              \
-                 - header: {{key: {SOURCE}, value: \"%FILTER_STATE({prefix}weir.source:PLAIN)%\"}}\n"
-            ),
+        let source = format!(
+            "domains: [\"*\"]\n              response_headers_to_add:\n              \
+             - header: {{key: {SOURCE}, value: \"%FILTER_STATE({prefix}weir.source:PLAIN)%\"}}\n"
         );
-        let envoys = thread::scope(|scope| {
-            let start = |envoy| {
-                let template = store.change(envoy, template.clone());
-                scope.spawn(move || template.start())
-            };
-            let started: Vec<_> = (0..ENVOYS).map(start).collect();
-            let envoys = started.into_iter().map(|envoy| envoy.join().expect("an Envoy"));
-            envoys.collect::<Vec<_>>()
+        let mut lab = Lab::around(S::start(), |store, upstream| {
+            let template = store.shipped(&limiter(), upstream).with("domains: [\"*\"]\n", source);
+            (0..ENVOYS).map(|envoy| store.change(envoy, template.clone())).collect()
         });
-        store.meet(&envoys);
-        Self { envoys, store, _upstream: upstream, faults: 0 }
+        lab.redis.meet(&lab.envoys);
+        Self { lab, faults: 0 }
     }
 
     /// The lanes of the load for one more fault: each policy and user, and controls, at each Envoy.
     pub fn lanes(&mut self) -> Vec<(Kind, Lane)> {
         let mut asked = Vec::new();
         for policy in &POLICIES {
-            for (user, name) in self.store.users(policy, self.faults).into_iter().enumerate() {
+            for (user, name) in self.lab.redis.users(policy, self.faults).into_iter().enumerate() {
                 asked.push((
                     policy,
                     user,
@@ -166,7 +153,7 @@ impl<S: Store> World<S> {
         }
         self.faults += 1;
         let mut lanes = Vec::new();
-        let edges = self.envoys.iter().map(|envoy| envoy.address("edge"));
+        let edges = self.lab.envoys.iter().map(|envoy| envoy.address("edge"));
         for (envoy, to) in edges.enumerate() {
             for (index, (policy, user, request)) in asked.clone().into_iter().enumerate() {
                 // As many controls as users: the more is judged, the more often has the machine to be looked at.

@@ -57,56 +57,25 @@ const JSON: &str = "content-type: application/json\r\n";
 fn llm_budget() {
     let world = World::of(&busy(include_str!("../../../examples/llm-budget.yaml")), 2, 1);
     // What a provider answers, and what it has cost: the input, and four times the output.
+    #[rustfmt::skip]
     let rows: [(&str, &str, &str, &str, u64); 8] = [
-        (
-            "OpenAI",
-            "200 OK",
-            JSON,
-            r#"{"choices": [{"message": {"content": "\"usage\": {}"}}], "usage": {"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29}}"#,
-            59,
-        ),
-        (
-            "OpenAI, a stream that includes the usage",
-            "200 OK",
-            STREAM,
-            "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":500}}\n\ndata: [DONE]\n\n",
-            2_007,
-        ),
-        (
-            "OpenAI, a stream that does not",
-            "200 OK",
-            STREAM,
-            "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\ndata: [DONE]\n\n",
-            2_000,
-        ),
-        (
-            "Anthropic, a stream",
-            "200 OK",
-            STREAM,
-            "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\nevent: content_block_delta\ndata: {\"delta\":{\"text\":\"Hi\"}}\n\nevent: message_delta\ndata: {\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
-            85,
-        ),
-        (
-            "Anthropic",
-            "200 OK",
-            JSON,
-            r#"{"content": [], "usage": {"input_tokens": 2095, "output_tokens": 503}}"#,
-            4_107,
-        ),
-        (
-            "Gemini, a stream",
-            "200 OK",
-            STREAM,
-            "data: {\"candidates\":[],\"usageMetadata\":{\"promptTokenCount\":4,\"totalTokenCount\":4}}\r\n\r\ndata: {\"usageMetadata\":{\"promptTokenCount\":4,\"candidatesTokenCount\":9,\"totalTokenCount\":13}}\r\n\r\n",
-            40,
-        ),
-        (
-            "Gemini, a stream in a list, with thoughts",
-            "200 OK",
-            JSON,
-            r#"[{"usageMetadata": {"promptTokenCount": 4, "thoughtsTokenCount": 1}}, {"usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": 2, "thoughtsTokenCount": 3}}]"#,
-            24,
-        ),
+        ("OpenAI", "200 OK", JSON,
+         r#"{"choices": [{"message": {"content": "\"usage\": {}"}}], "usage": {"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29}}"#,
+         59),
+        ("OpenAI, a stream that includes the usage", "200 OK", STREAM,
+         "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":500}}\n\ndata: [DONE]\n\n",
+         2_007),
+        ("OpenAI, a stream that does not", "200 OK", STREAM, "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\ndata: [DONE]\n\n", 2_000),
+        ("Anthropic, a stream", "200 OK", STREAM,
+         "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\nevent: content_block_delta\ndata: {\"delta\":{\"text\":\"Hi\"}}\n\nevent: message_delta\ndata: {\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+         85),
+        ("Anthropic", "200 OK", JSON, r#"{"content": [], "usage": {"input_tokens": 2095, "output_tokens": 503}}"#, 4_107),
+        ("Gemini, a stream", "200 OK", STREAM,
+         "data: {\"candidates\":[],\"usageMetadata\":{\"promptTokenCount\":4,\"totalTokenCount\":4}}\r\n\r\ndata: {\"usageMetadata\":{\"promptTokenCount\":4,\"candidatesTokenCount\":9,\"totalTokenCount\":13}}\r\n\r\n",
+         40),
+        ("Gemini, a stream in a list, with thoughts", "200 OK", JSON,
+         r#"[{"usageMetadata": {"promptTokenCount": 4, "thoughtsTokenCount": 1}}, {"usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": 2, "thoughtsTokenCount": 3}}]"#,
+         24),
         ("an error", "500 Internal Server Error", JSON, r#"{"usage": {"prompt_tokens": 19}}"#, 0),
     ];
     let (mut reserved, mut cost) = (0, 0);
@@ -655,7 +624,7 @@ fn many_regions() {
         for _ in 0..100 {
             passed += u128::from(regions[0].status(&keyed) == 200);
         }
-        (regions[0].total("wasmcustom.weir.borrowed") > 0).then_some(())
+        (regions[0].lab.total("wasmcustom.weir.borrowed") > 0).then_some(())
     });
     for place in [1, 2].repeat(100) {
         passed += u128::from(regions[place].status(&keyed) == 200);

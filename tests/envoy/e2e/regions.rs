@@ -43,7 +43,7 @@ fn limiter(count: usize, policies: &[(&str, &str, &str)]) -> String {
 fn passed(region: &Region, path: &str, requests: usize) -> usize {
     let request = http::Request::get(path);
     let status = |number: usize| {
-        let edge = region.edge(number % region.envoys.len());
+        let edge = region.edge(number % region.lab.envoys.len());
         http::send(edge, &request).expect("a response").status
     };
     (0..requests).map(status).filter(|status| *status == 200).count()
@@ -63,7 +63,7 @@ fn home() {
         each.into_iter().map(|each| each.join().expect("a region")).collect()
     });
     assert_eq!(sums.iter().sum::<usize>(), 90, "{sums:?}");
-    let keys = |region: &Region| region.redis.connect().say("DBSIZE");
+    let keys = |region: &Region| region.lab.redis.connect().say("DBSIZE");
     assert_eq!(regions.iter().map(keys).collect::<Vec<_>>(), [":0\r\n", ":1\r\n", ":0\r\n"]);
 }
 
@@ -76,9 +76,9 @@ fn home_is_cut_off() {
     ams.networks[1].set(Network::Cut);
     assert_eq!(passed(ams, "/far", 5), 0, "on_failure: deny");
     assert_eq!(passed(ams, "/near", 5), 5);
-    assert!(ams.total("wasmcustom.weir.store.timeout") > 0);
+    assert!(ams.lab.total("wasmcustom.weir.store.timeout") > 0);
     eventually("the log to tell which region", || {
-        ams.envoys[0].log().contains("store of region bom").then_some(())
+        ams.lab.envoys[0].log().contains("store of region bom").then_some(())
     });
     ams.networks[1].set(Network::Sound);
     eventually("the far region to count again", || (passed(ams, "/far", 1) == 1).then_some(()));
@@ -88,10 +88,10 @@ fn debit() {
     let regions = regions::start(&limiter(2, &[("p", r#"{"debit": {}}"#, HUNDRED)]), 2, 2);
     assert_eq!(passed(&regions[0], "/p", 60), 60);
     eventually("all charges to arrive", || {
-        (regions[0].total("wasmcustom.weir.debits_sent") == 60).then_some(())
+        (regions[0].lab.total("wasmcustom.weir.debits_sent") == 60).then_some(())
     });
     // ams has charged bom, and nobody else.
-    let peer = |region: &Region, name: &str| region.total(&format!("wasmcustom.weir.peer.{name}"));
+    let peer = |region: &Region, name: &str| region.lab.total(&format!("wasmcustom.weir.peer.{name}"));
     eventually("the answers to all charges", || {
         (peer(&regions[0], "bom.debits_answered") == 60).then_some(())
     });
@@ -101,7 +101,7 @@ fn debit() {
     assert_eq!(peer(&regions[1], "ams.debits_sent"), 0);
     assert_eq!(passed(&regions[1], "/p", 60), 30);
     eventually("all charges of the other region to arrive", || {
-        (regions[1].total("wasmcustom.weir.debits_sent") == 30).then_some(())
+        (regions[1].lab.total("wasmcustom.weir.debits_sent") == 30).then_some(())
     });
     assert_eq!(passed(&regions[0], "/p", 60), 0);
 }
@@ -110,7 +110,7 @@ fn debit_after_a_cut() {
     let policies = [("p", r#"{"debit": {}}"#, HUNDRED), ("q", r#"{"debit": {}}"#, PLENTY)];
     let config = limiter(3, &policies).replace(r#""deadline": "10s"}"#, r#""deadline": "300ms"}"#);
     let regions = regions::start(&config, 3, 1);
-    let of = |name: &str| regions[0].total(&format!("wasmcustom.weir.{name}"));
+    let of = |name: &str| regions[0].lab.total(&format!("wasmcustom.weir.{name}"));
     regions[0].networks[1].set(Network::Cut);
     assert_eq!(passed(&regions[0], "/p", 40), 40);
     // Only the way to bom is cut, and its charges wait.
@@ -170,7 +170,7 @@ fn share() {
         (sum >= 80).then_some(())
     });
     assert!(sum <= 90, "{sum}");
-    let of = |name: &str| regions[0].total(&format!("wasmcustom.weir.{name}"));
+    let of = |name: &str| regions[0].lab.total(&format!("wasmcustom.weir.{name}"));
     let borrowed = ["bom", "cle"].map(|peer| of(&format!("peer.{peer}.borrowed")));
     // Its own part is 30.
     assert!(

@@ -6,32 +6,26 @@ use weir::policy::key::{Tag, slot};
 use crate::support::cluster::{Cluster, SLOTS};
 use crate::support::envoy::Envoy;
 use crate::support::redis::Redis;
-use crate::support::upstream::Upstream;
-use crate::support::weir::{Kind, template_on_nodes};
+use crate::support::weir::{Kind, Lab, template_on_nodes};
 use crate::{Fault, measure};
 
-pub struct Clustered {
-    cluster: Cluster,
-    envoy: Envoy,
-    _upstream: Upstream,
-}
+pub struct Clustered(Lab<Cluster>);
 
 /// The replica of the first primary.
 const REPLICA: usize = 3;
 
 impl Clustered {
     pub fn start() -> Self {
-        let (cluster, upstream) = (Cluster::start(3, true).expect("a redis-server"), Upstream::start());
-        let addresses = cluster.nodes.iter().map(Redis::address);
-        let template = template_on_nodes(Kind::Cluster, addresses, &measure::limiter(""), upstream.address());
-        let envoy = template.concurrency(2).start();
-        Self { cluster, envoy, _upstream: upstream }
+        Self(Lab::around(Cluster::start(3, true).expect("a redis-server"), |cluster, upstream| {
+            let addresses = cluster.nodes.iter().map(Redis::address);
+            vec![template_on_nodes(Kind::Cluster, addresses, &measure::limiter(""), upstream).concurrency(2)]
+        }))
     }
 }
 
 impl measure::World for Clustered {
     fn envoy(&self) -> &Envoy {
-        &self.envoy
+        self.0.envoy()
     }
 
     fn user(number: usize) -> String {
@@ -45,23 +39,23 @@ impl measure::World for Clustered {
 
     fn inject(&mut self, fault: Fault) {
         match fault {
-            Fault::Paused => self.cluster.nodes[0].freeze(),
-            _ => self.cluster.nodes[0].stop(),
+            Fault::Paused => self.0.redis.nodes[0].freeze(),
+            _ => self.0.redis.nodes[0].stop(),
         }
     }
 
     fn await_promotion(&mut self) {
-        self.cluster.await_promotion(REPLICA, 0);
+        self.0.redis.await_promotion(REPLICA, 0);
     }
 
     fn heal(&mut self, fault: Fault) {
         if fault == Fault::Paused {
-            self.cluster.nodes[0].thaw();
-            self.cluster.await_demotion(0);
+            self.0.redis.nodes[0].thaw();
+            self.0.redis.await_demotion(0);
         }
     }
 
     fn primary(&self) -> &Redis {
-        &self.cluster.nodes[REPLICA]
+        &self.0.redis.nodes[REPLICA]
     }
 }

@@ -18,10 +18,11 @@ mod support;
 mod watched;
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use support::{has_parts, locked};
 
 use cost::Cost;
 use measure::{Run, run};
@@ -121,10 +122,7 @@ fn main() -> ExitCode {
     let form = if full { FULL } else { SHORT };
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(form.at_once);
-    let missing = support::envoy::binary().is_none() || support::redis::binary().is_none();
-    if missing {
-        println!("skipped: no Envoy or no Redis here");
-    }
+    let missing = !has_parts();
     let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
     let trial = |(place, case): (usize, &'static Case)| {
         let rows = Arc::clone(&rows);
@@ -135,13 +133,13 @@ fn main() -> ExitCode {
     let costs: Arc<Mutex<Vec<Cost>>> = Arc::default();
     let measured = Arc::clone(&costs);
     let cost = move || {
-        *measured.lock().unwrap_or_else(PoisonError::into_inner) = cost::measure(form);
+        *locked(&measured) = cost::measure(form);
         Ok(())
     };
     trials.push(Trial::test("the cost of `store.min_replicas`", cost).with_ignored_flag(missing));
     let conclusion = libtest_mimic::run(&arguments, trials);
-    let costs = costs.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
+    let costs = locked(&costs);
+    let mut rows = locked(&rows);
     rows.sort_by_key(|row| row.place);
     if !rows.is_empty() || !costs.is_empty() {
         report::print(&rows, &costs);
@@ -153,6 +151,6 @@ fn main() -> ExitCode {
 fn measured(place: usize, case: &'static Case, form: Form, rows: &Mutex<Vec<Row>>) -> Result<(), Failed> {
     let runs: Vec<Run> = (0..form.runs).map(|_| run(case, form)).collect();
     let broken = runs.iter().find(|run| run.forgotten > run.allowed).map(|run| format!("{run:?}"));
-    rows.lock().unwrap_or_else(PoisonError::into_inner).push(Row { place, name: case.name, runs });
+    locked(&rows).push(Row { place, name: case.name, runs });
     broken.map_or(Ok(()), |run| Err(Failed::from(run)))
 }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table for people and the summary for programs.
 
-use std::fs;
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::cost::Cost;
 use crate::measure::Run;
 use crate::support::weir::Host;
+use crate::support::write_summary;
 use crate::{DEADLINE, Form};
 
 /// What the runs of one case came to.
@@ -71,8 +69,6 @@ pub fn write(rows: &[Row], costs: &[Cost], form: Form) {
         "costs": costs.iter().map(of_cost).collect::<Vec<_>>(),
         "cases": rows.iter().map(Row::summary).collect::<Vec<_>>(),
     });
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/failover");
-    fs::create_dir_all(&folder).expect("a folder for the summary");
-    let name = if Host::chosen() == Host::Wasm { "wasm.json" } else { "native.json" };
-    fs::write(folder.join(name), format!("{summary:#}\n")).expect("the summary");
+    let name = if Host::chosen() == Host::Wasm { "wasm" } else { "native" };
+    write_summary(&format!("failover/{name}.json"), &summary);
 }

@@ -6,17 +6,14 @@ use crate::support::envoy::Envoy;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::support::sentinel::{Sentinel, follow, is, is_primary};
-use crate::support::upstream::Upstream;
-use crate::support::weir::{Kind, template_on_nodes};
+use crate::support::weir::{Kind, Lab, template_on_nodes};
 use crate::support::{PATIENCE, eventually, eventually_within};
 use crate::{Case, Fault, LAG, measure};
 
 pub struct Watched {
-    nodes: Vec<Redis>,
+    lab: Lab<Vec<Redis>>,
     networks: Vec<Proxy>,
     sentinel: Sentinel,
-    envoy: Envoy,
-    _upstream: Upstream,
 }
 
 impl Watched {
@@ -39,18 +36,18 @@ impl Watched {
         if case.fault == Fault::Lost {
             networks[0].set(Network::Slow(LAG));
         }
-        let upstream = Upstream::start();
         let more = match case.min_replicas {
             0 => String::new(),
             count => format!(r#", "topology": "single", "min_replicas": {count}"#),
         };
         let limiter = measure::limiter(&more);
-        let addresses = nodes.iter().map(Redis::address);
-        let envoy = template_on_nodes(Kind::Sentinel, addresses, &limiter, upstream.address());
-        let envoy = envoy.concurrency(2).start();
-        let healthy = || envoy.stat("cluster.weir-bridge.membership_healthy");
+        let lab = Lab::around(nodes, |nodes, upstream| {
+            let addresses = nodes.iter().map(Redis::address);
+            vec![template_on_nodes(Kind::Sentinel, addresses, &limiter, upstream).concurrency(2)]
+        });
+        let healthy = || lab.total("cluster.weir-bridge.membership_healthy");
         eventually("the primary, and it alone, to be healthy", || (healthy() == 1).then_some(()));
-        Self { nodes, networks, sentinel, envoy, _upstream: upstream }
+        Self { lab, networks, sentinel }
     }
 }
 
@@ -60,7 +57,7 @@ fn set(node: &Redis, name: &str, value: &str) {
 
 impl measure::World for Watched {
     fn envoy(&self) -> &Envoy {
-        &self.envoy
+        self.lab.envoy()
     }
 
     fn user(number: usize) -> String {
@@ -69,18 +66,18 @@ impl measure::World for Watched {
 
     fn inject(&mut self, fault: Fault) {
         match fault {
-            Fault::Killed => self.nodes[0].stop(),
+            Fault::Killed => self.lab.redis[0].stop(),
             Fault::Lost => {
                 self.networks[0].set(Network::Lost);
-                self.nodes[0].stop();
+                self.lab.redis[0].stop();
             }
             Fault::Partitioned => self.networks[0].set(Network::Cut),
-            Fault::Paused => self.nodes[0].freeze(),
+            Fault::Paused => self.lab.redis[0].freeze(),
         }
     }
 
     fn await_promotion(&mut self) {
-        eventually("sentinel to choose another", || self.nodes[1..].iter().any(is_primary).then_some(()));
+        eventually("sentinel to choose another", || self.lab.redis[1..].iter().any(is_primary).then_some(()));
         // Were the old primary back before sentinel has seen its choice lead, it would take it back.
         self.sentinel.has_left(self.networks[0].address());
     }
@@ -89,14 +86,14 @@ impl measure::World for Watched {
         match fault {
             Fault::Killed | Fault::Lost => return,
             Fault::Partitioned => self.networks[0].set(Network::Sound),
-            Fault::Paused => self.nodes[0].thaw(),
+            Fault::Paused => self.lab.redis[0].thaw(),
         }
         // Sentinel looks at replicas every ten seconds, and corrects one that has said for eight that it is a primary.
-        let demoted = || is(&self.nodes[0], "slave").then_some(());
+        let demoted = || is(&self.lab.redis[0], "slave").then_some(());
         eventually_within(3 * PATIENCE, "the old primary to become a replica", demoted);
     }
 
     fn primary(&self) -> &Redis {
-        self.nodes.iter().find(|node| is_primary(node)).expect("a primary")
+        self.lab.redis.iter().find(|node| is_primary(node)).expect("a primary")
     }
 }

@@ -24,10 +24,11 @@ mod support;
 mod world;
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use support::{has_parts, locked};
 
 use cases::{CASES, Case};
 use measure::Row;
@@ -77,10 +78,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Each has the machine to itself, or the one's load would slow down the other.
     arguments.test_threads = Some(1);
-    let has_parts = support::envoy::binary().is_some() && support::redis::binary().is_some();
-    if !has_parts {
-        println!("skipped: no Envoy or no Redis here");
-    }
+    let has_parts = has_parts();
     let shared = Arc::new(Shared::default());
     let mut trials = Vec::new();
     for case in CASES.iter().filter(|case| form.is_full || !case.is_long) {
@@ -101,7 +99,7 @@ fn main() -> ExitCode {
     trials.push(Trial::test("the recipe of examples/regions", recipe));
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(!has_parts)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
-    let report = shared.report.lock().unwrap_or_else(PoisonError::into_inner);
+    let report = locked(&shared.report);
     if !report.is_empty() {
         report.print();
         report.write(form);
@@ -151,7 +149,7 @@ fn with_world(
     form: Form,
     run: impl FnOnce(&mut World) -> (Report, Vec<String>),
 ) -> Result<(), Failed> {
-    let slot = || shared.world.lock().unwrap_or_else(PoisonError::into_inner);
+    let slot = || locked(&shared.world);
     let known = slot().take();
     let mut world = known.unwrap_or_else(|| World::start(form));
     let found = run(&mut world);
@@ -161,6 +159,6 @@ fn with_world(
 }
 
 fn conclude(shared: &Shared, (found, broken): (Report, Vec<String>)) -> Result<(), Failed> {
-    shared.report.lock().unwrap_or_else(PoisonError::into_inner).add(found);
+    locked(&shared.report).add(found);
     if broken.is_empty() { Ok(()) } else { Err(Failed::from(broken.join("\n"))) }
 }

@@ -167,8 +167,8 @@ pub fn happen(world: &mut World, event: &Event) {
         Event::Ways(way) => regions::set_all(&world.regions, &Network::Far(*way)),
         Event::SlowRegion(way) => regions::set_around(&world.regions, last, &Network::Far(*way)),
         Event::Cut => regions::set_around(&world.regions, last, &Network::Cut),
-        Event::Lost => world.regions[last].redis.stop(),
-        Event::Back => world.regions[last].redis.restart(),
+        Event::Lost => world.regions[last].lab.redis.stop(),
+        Event::Back => world.regions[last].lab.redis.restart(),
     }
 }
 

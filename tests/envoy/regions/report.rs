@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tables for people and the summary for programs.
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,6 +9,7 @@ use crate::Form;
 use crate::beside;
 use crate::measure::Row;
 use crate::support::regions::NAMES;
+use crate::support::write_summary;
 
 /// What all cases led to.
 #[derive(Debug, Default)]
@@ -100,9 +99,7 @@ impl Report {
             "cases": self.cases.iter().map(case).collect::<Vec<_>>(),
             "beside": self.beside.iter().map(beside::Row::json).collect::<Vec<Value>>(),
         });
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/regions");
-        fs::create_dir_all(&folder).expect("a folder for the summary");
-        fs::write(folder.join("summary.json"), format!("{summary:#}\n")).expect("the summary");
+        write_summary("regions/summary.json", &summary);
     }
 }
 
