@@ -215,40 +215,18 @@ fn answers_each_message_with_the_replies_to_it() {
     let all = [&*a, &*b, &*a].concat();
     let every =
         "+OK\r\n-ERR no\r\n:-1\r\n$3\r\n\r\n*\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n*2\r\n:1\r\n$1\r\nx\r\n";
+    #[rustfmt::skip]
     let talks = [
         talk("one command", [limiter(message(&a)), redis(":1\r\n")], &*a, message(":1\r\n")),
-        talk(
-            "several commands",
-            [limiter(message(&all)), redis(":1\r\n+OK\r\n$-1\r\n")],
-            &*all,
-            message(":1\r\n+OK\r\n$-1\r\n"),
-        ),
-        talk(
-            "every kind of reply",
-            [limiter(message(a.repeat(9))), redis(every)],
-            a.repeat(9),
-            message(every),
-        ),
-        talk(
-            "bytes that look like framing",
-            [limiter(message(&awkward)), redis("$9\r\n\0\0\0\0\x04:1\r\n\r\n")],
-            &*awkward,
-            message("$9\r\n\0\0\0\0\x04:1\r\n\r\n"),
-        ),
-        talk(
-            "one message after another",
-            [limiter(message(&a)), redis(":1\r\n"), limiter(message(&all)), redis("+2\r\n+3\r\n+4\r\n"), {
-                limiter(message(&b))
-            }],
-            [&*a, &*all, &*b].concat(),
-            [message(":1\r\n"), message("+2\r\n+3\r\n+4\r\n")].concat(),
-        ),
-        talk(
-            "replies in turns of their own",
-            [limiter(message(&all)), redis(":1\r\n:2"), redis("\r\n:3\r\n")],
-            &*all,
-            message(":1\r\n:2\r\n:3\r\n"),
-        ),
+        talk("several commands", [limiter(message(&all)), redis(":1\r\n+OK\r\n$-1\r\n")], &*all, message(":1\r\n+OK\r\n$-1\r\n")),
+        talk("every kind of reply", [limiter(message(a.repeat(9))), redis(every)], a.repeat(9), message(every)),
+        talk("bytes that look like framing", [limiter(message(&awkward)), redis("$9\r\n\0\0\0\0\x04:1\r\n\r\n")], &*awkward,
+         message("$9\r\n\0\0\0\0\x04:1\r\n\r\n")),
+        talk("one message after another",
+         [limiter(message(&a)), redis(":1\r\n"), limiter(message(&all)), redis("+2\r\n+3\r\n+4\r\n"), { limiter(message(&b)) }],
+         [&*a, &*all, &*b].concat(),
+         [message(":1\r\n"), message("+2\r\n+3\r\n+4\r\n")].concat()),
+        talk("replies in turns of their own", [limiter(message(&all)), redis(":1\r\n:2"), redis("\r\n:3\r\n")], &*all, message(":1\r\n:2\r\n:3\r\n")),
         talk("a reply too few", [limiter(message(&all)), redis(":1\r\n:2\r\n")], &*all, ""),
         talk("a message that does not end", [limiter(&message(&a)[..20])], "", ""),
     ];

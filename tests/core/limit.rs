@@ -75,6 +75,7 @@ fn what_is_beyond_is_refused_and_the_parameter_named() {
     let slots = "the window (10000us) divided by a whole number from 1 to 100";
     let fills = "what flows in at most 3660 days (with max_delay and overdraft)";
     let fills_in_steps = "what fills up within 3660 days (with the overdraft)";
+    #[rustfmt::skip]
     let rows = [
         (fixed(0, 1_000), "limit is 0", UNITS),
         (fixed(MOST + 1, 1_000), "limit is 1000000000001", UNITS),
@@ -87,11 +88,7 @@ fn what_is_beyond_is_refused_and_the_parameter_named() {
         (sliding(1, 10_000, 0), "precision is 0us", slots),
         (sliding(1, 10_000, 3_000), "precision is 3000us", slots),
         (sliding(1, 10_000, 20_000), "precision is 20000us", slots),
-        (
-            sliding(1, 10_100, 100),
-            "precision is 100us",
-            "the window (10100us) divided by a whole number from 1 to 100",
-        ),
+        (sliding(1, 10_100, 100), "precision is 100us", "the window (10100us) divided by a whole number from 1 to 100"),
         (token(0, 1, 1_000, 0), "capacity is 0", UNITS),
         (token(1, 0, 1_000, 0), "refill is 0", UNITS),
         (token(1, 1, 999, 0), "interval is 999us", WINDOW),
@@ -105,11 +102,7 @@ fn what_is_beyond_is_refused_and_the_parameter_named() {
         (leaky(1, 999, 1, 0), "per is 999us", WINDOW),
         (leaky(1, 1_000, 1, 366 * DAY + 1), "max_delay is 31622400000001us", "0 to 366 days"),
         (leaky(1, 366 * DAY, 10, 366 * DAY), "burst is 10", fills),
-        (
-            leaky(MOST / 2, DAY, MOST / 2 + 1, DAY),
-            "max_delay is 86400000000us",
-            "what lets at most 1000000000000 units wait",
-        ),
+        (leaky(MOST / 2, DAY, MOST / 2 + 1, DAY), "max_delay is 86400000000us", "what lets at most 1000000000000 units wait"),
         (in_flight(0, 1_000), "limit is 0", UNITS),
         (in_flight(1, 999), "ttl is 999us", WINDOW),
     ];

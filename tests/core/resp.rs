@@ -100,21 +100,14 @@ fn ends<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<usize>, Ma
 #[test]
 fn writes_commands_from_lengths() {
     type Write = fn(&mut Vec<u8>);
+    #[rustfmt::skip]
     let cases: [(&str, Write, &[u8]); 6] = [
         ("array header", |out| resp::array_header(out, 12), b"*12\r\n"),
         ("bulk", |out| resp::bulk(out, b"GET"), b"$3\r\nGET\r\n"),
         ("bulk, empty", |out| resp::bulk(out, b""), b"$0\r\n\r\n"),
         ("bulk of framing bytes", |out| resp::bulk(out, b"\"\r\n$\0"), b"$5\r\n\"\r\n$\0\r\n"),
-        (
-            "bulk of an integer",
-            |out| resp::bulk_int(out, 1_750_000_000_000_000),
-            b"$16\r\n1750000000000000\r\n",
-        ),
-        (
-            "bulk of the least integer",
-            |out| resp::bulk_int(out, i64::MIN),
-            b"$20\r\n-9223372036854775808\r\n",
-        ),
+        ("bulk of an integer", |out| resp::bulk_int(out, 1_750_000_000_000_000), b"$16\r\n1750000000000000\r\n"),
+        ("bulk of the least integer", |out| resp::bulk_int(out, i64::MIN), b"$20\r\n-9223372036854775808\r\n"),
     ];
     for (name, write, expected) in cases {
         let mut out = b"before".to_vec();

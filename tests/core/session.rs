@@ -333,22 +333,13 @@ fn a_late_body_has_the_response_of_the_policy_that_waits_for_it() {
     let (openai, anthropic, own) = ("request_timeout", "timeout_error", "-32048");
     let list = r#"[{"body_json": {"path": "admin", "present": true}}]"#;
     let (deny, exempt) = (format!(r#""deny": {list},"#), format!(r#""exempt": {list},"#));
+    #[rustfmt::skip]
     let rows = [
         ("the only one", "", vec![of("a", WAITS, "openai")], openai),
         ("the first of two", "", vec![of("a", WAITS, "openai"), of("b", WAITS, "anthropic")], openai),
         ("the second waits", "", vec![of("a", NEVER, "openai"), of("b", WAITS, "anthropic")], anthropic),
-        (
-            "the first does not apply",
-            "",
-            vec![of("a", OTHER, "openai"), of("b", WAITS, "anthropic")],
-            anthropic,
-        ),
-        (
-            "the first is in shadow",
-            "",
-            vec![of("a", &shadow, "openai"), of("b", WAITS, "anthropic")],
-            anthropic,
-        ),
+        ("the first does not apply", "", vec![of("a", OTHER, "openai"), of("b", WAITS, "anthropic")], anthropic),
+        ("the first is in shadow", "", vec![of("a", &shadow, "openai"), of("b", WAITS, "anthropic")], anthropic),
         ("only one in shadow waits", "", vec![of("a", &shadow, "openai")], own),
         ("a list waits", &deny, vec![of("a", NEVER, "openai")], own),
         ("a list and a policy wait", &deny, vec![of("a", WAITS, "openai")], openai),

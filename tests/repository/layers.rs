@@ -39,33 +39,19 @@ fn every_import_goes_to_a_lower_layer() {
 fn what_counts_as_an_import() {
     let layers = layers("//! | 2 | `attic`, [`loft`] | high |\n//! | 1 | `hall` | low |\n");
     assert_eq!(layers.len(), 3);
+    #[rustfmt::skip]
     let cases: [(&str, &[&str], &str, &[&str]); 11] = [
         ("a path", &["hall"], "use crate::attic::Box;", &["attic"]),
         ("a group", &["hall"], "use crate::{attic::{Box, hat::Hat}, loft};", &["attic", "loft"]),
-        (
-            "a path within code",
-            &["hall"],
-            "fn f() -> crate::attic::Box { crate::loft::g() }",
-            &["attic", "loft"],
-        ),
+        ("a path within code", &["hall"], "fn f() -> crate::attic::Box { crate::loft::g() }", &["attic", "loft"]),
         ("super, of a top-level module", &["hall"], "use super::attic::Box;", &["attic"]),
         ("super, of a file in a module", &["hall", "door"], "use super::attic::Box;", &[]),
         ("super twice", &["hall", "door"], "use super::super::attic::Box;", &["attic"]),
-        (
-            "super, of a module in a file",
-            &["hall"],
-            "mod tests { use super::attic; } use super::loft;",
-            &["loft"],
-        ),
+        ("super, of a module in a file", &["hall"], "mod tests { use super::attic; } use super::loft;", &["loft"]),
         ("what is visible there", &["hall"], "pub(crate) fn attic() {} pub(super) mod loft {}", &[]),
         ("a comment", &["hall"], "//! [`crate::attic`]\n/* crate::loft */", &[]),
         ("a string", &["hall"], r#"const TEXT: &str = "crate::attic \" crate::loft";"#, &[]),
-        (
-            "a lifetime and a character",
-            &["hall"],
-            "fn f<'a>(c: &'a str) { '\"'; crate::attic::g(c) }",
-            &["attic"],
-        ),
+        ("a lifetime and a character", &["hall"], "fn f<'a>(c: &'a str) { '\"'; crate::attic::g(c) }", &["attic"]),
     ];
     for (name, module, text, expected) in cases {
         let module: Vec<String> = module.iter().map(ToString::to_string).collect();

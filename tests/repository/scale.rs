@@ -95,21 +95,10 @@ fn the_page_shows_what_was_simulated() {
         written += &[BEGIN, begins, " -->\n", &table(cases, begins), END, rest].concat();
     }
     published(&path, &written);
+    #[rustfmt::skip]
     let charts = [
-        (
-            "decided.svg",
-            "One hot subject: what is decided before the deadline",
-            "% of the requests",
-            "decided_percent.in_time",
-            110.0,
-        ),
-        (
-            "wait.svg",
-            "One hot subject: how long requests wait that Redis is asked about",
-            "ms, 99th percentile",
-            "wait_ms.p99",
-            70.0,
-        ),
+        ("decided.svg", "One hot subject: what is decided before the deadline", "% of the requests", "decided_percent.in_time", 110.0),
+        ("wait.svg", "One hot subject: how long requests wait that Redis is asked about", "ms, 99th percentile", "wait_ms.p99", 70.0),
     ];
     for (name, title, unit, field, top) in charts {
         published(&docs.join("scale").join(name), &chart(cases, title, unit, field, top));

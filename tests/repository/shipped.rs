@@ -58,30 +58,13 @@ fn other_files_than_the_tested_ones_are_refused() {
     assert_eq!(folder.tested(&["write", &plugin, &module]), (true, String::new()));
     assert_eq!(check(), (true, String::new()));
 
+    #[rustfmt::skip]
     let rows = [
-        (
-            "weir.wasm",
-            PLUGIN,
-            "proxy_on_log_line",
-            "proxy_on_log_lost",
-            "tested, not in weir.wasm: export proxy_on_log_line",
-        ),
-        (
-            "weir.wasm",
-            PLUGIN,
-            "4fc76c0a1b2c",
-            "0123456789ab",
-            "in weir.wasm, not tested: version 0.1.0.0123456789ab",
-        ),
+        ("weir.wasm", PLUGIN, "proxy_on_log_line", "proxy_on_log_lost", "tested, not in weir.wasm: export proxy_on_log_line"),
+        ("weir.wasm", PLUGIN, "4fc76c0a1b2c", "0123456789ab", "in weir.wasm, not tested: version 0.1.0.0123456789ab"),
         ("weir.wasm", PLUGIN, "0.1.0", "0.2.0", "tested, not in weir.wasm: version 0.1.0.4fc76c0a1b2c"),
         ("weir.wasm", PLUGIN, "code", "cod3", "tested, not in weir.wasm: sha256"),
-        (
-            "libweir.so",
-            MODULE,
-            "init",
-            "exit",
-            "tested, not in libweir.so: export envoy_dynamic_module_on_program_init",
-        ),
+        ("libweir.so", MODULE, "init", "exit", "tested, not in libweir.so: export envoy_dynamic_module_on_program_init"),
         ("libweir.so", MODULE, "code", "cod3", "in libweir.so, not tested: sha256"),
     ];
     for (name, bytes, from, to, wanted) in rows {

@@ -36,20 +36,11 @@ fn units_are_reserved_charged_and_refunded_once() {
         worker.engine.response_headers(1, &|_: &str| None, worker.now);
         worker.close(1);
     };
+    #[rustfmt::skip]
     let cases: [(&str, String, Act, &str); 7] = [
         ("as reserved", policy(WINDOW), admitted, "limit.l.asked.50=1 units_reserved=10"),
-        (
-            "more than reserved",
-            settle("13"),
-            admitted,
-            "limit.l.asked.50=1 units_charged=3 units_reserved=10",
-        ),
-        (
-            "less than reserved",
-            settle("4"),
-            admitted,
-            "limit.l.asked.50=1 units_refunded=6 units_reserved=10",
-        ),
+        ("more than reserved", settle("13"), admitted, "limit.l.asked.50=1 units_charged=3 units_reserved=10"),
+        ("less than reserved", settle("4"), admitted, "limit.l.asked.50=1 units_refunded=6 units_reserved=10"),
         (
             "denied",
             policy(WINDOW),

@@ -96,6 +96,7 @@ fn requests_use_what_they_cost_in_the_end() {
         worker.answer([granted(1), second]);
         worker.close(1);
     };
+    #[rustfmt::skip]
     let cases: [(&str, Vec<String>, Box<dyn Fn(&mut Worker)>, &[(&str, i64, i64)]); 7] = [
         ("as reserved", vec![policy(WINDOW)], Box::new(answered), &[("{p0|ann}", 10, 1)]),
         ("more than reserved", vec![settle("13")], Box::new(answered), &[("{p0|ann}", 13, 1)]),
@@ -110,18 +111,8 @@ fn requests_use_what_they_cost_in_the_end() {
             }),
             &[],
         ),
-        (
-            "denied by another policy",
-            vec![policy(WINDOW), policy(BUCKET)],
-            Box::new(move |worker| two(worker, denied(secs(9)))),
-            &[],
-        ),
-        (
-            "granted by both",
-            vec![policy(WINDOW), policy(BUCKET)],
-            Box::new(move |worker| two(worker, granted(1))),
-            &[("{p0|ann}", 1, 1), ("{p1|ann}", 1, 1)],
-        ),
+        ("denied by another policy", vec![policy(WINDOW), policy(BUCKET)], Box::new(move |worker| two(worker, denied(secs(9)))), &[]),
+        ("granted by both", vec![policy(WINDOW), policy(BUCKET)], Box::new(move |worker| two(worker, granted(1))), &[("{p0|ann}", 1, 1), ("{p1|ann}", 1, 1)]),
     ];
     for (case, policies, act, wanted) in cases {
         let mut worker = worker(&policies);

@@ -48,6 +48,7 @@ fn parts() {
     let other = |line: &str| part(&format!("content-disposition: form-data; name=b\r\n{line}\r\n"), "x");
     let head = |line: &str| part(&format!("{line}\r\n"), "eve");
     let escaped = format!("{{p|{}}}", "%20".repeat(8));
+    #[rustfmt::skip]
     let rows: Vec<(&str, Vec<String>, &str)> = vec![
         ("a field", vec![ann.clone()], "{p|ann}"),
         ("the last of several", vec![field("a", "1"), field("b", ""), ann.clone()], "{p|ann}"),
@@ -74,50 +75,26 @@ fn parts() {
         ("a boundary with a space behind it", vec![field("b", "a\r\n--x-y \r\nx"), ann.clone()], UNCLEAR),
         ("a boundary with LF behind it", vec![field("b", "a\r\n--x-y\nx"), ann.clone()], UNCLEAR),
         ("more hyphens before it", vec![field("b", "a\r\n---x-y\r\nx"), ann.clone()], UNCLEAR),
-        (
-            "a boundary right after a head",
-            vec!["--x-y\r\ncontent-disposition: form-data; name=\"a\"\r\n\r\n".into(), ann.clone()],
-            UNCLEAR,
-        ),
-        (
-            "a boundary within a head",
-            vec!["--x-y\r\ncontent-disposition: form-data; name=\"a\"\r\n".into(), ann.clone()],
-            UNCLEAR,
-        ),
+        ("a boundary right after a head", vec!["--x-y\r\ncontent-disposition: form-data; name=\"a\"\r\n\r\n".into(), ann.clone()], UNCLEAR),
+        ("a boundary within a head", vec!["--x-y\r\ncontent-disposition: form-data; name=\"a\"\r\n".into(), ann.clone()], UNCLEAR),
         ("a boundary as a name", vec![field("--x-y", "a"), ann.clone()], UNCLEAR),
         ("an end within a value", vec![field("b", "a\r\n--x-y--"), ann.clone()], UNCLEAR),
-        (
-            "an end within a value, and a line's end",
-            vec![field("b", "a\r\n--x-y--\r\n"), ann.clone()],
-            UNCLEAR,
-        ),
+        ("an end within a value, and a line's end", vec![field("b", "a\r\n--x-y--\r\n"), ann.clone()], UNCLEAR),
         // The head.
         ("in small letters", vec![typed("Content-Type: text/plain")], "{p|ann}"),
         ("no quotes", vec![head("Content-Disposition: form-data; name=user")], "{p|eve}"),
         ("no space behind a colon", vec![head("Content-Disposition:form-data; name=\"user\"")], UNCLEAR),
         ("no space behind a semicolon", vec![head("Content-Disposition: form-data;name=\"user\"")], UNCLEAR),
-        (
-            "two spaces behind a semicolon",
-            vec![head("Content-Disposition: form-data;  name=\"user\"")],
-            UNCLEAR,
-        ),
+        ("two spaces behind a semicolon", vec![head("Content-Disposition: form-data;  name=\"user\"")], UNCLEAR),
         ("in other capitals", vec![head("CONTENT-DISPOSITION: form-data; name=\"user\"")], UNCLEAR),
         ("a text in UTF-8", vec![typed("content-type: text/plain;charset=UTF-8")], "{p|ann}"),
         ("a text in quoted UTF-8", vec![typed("content-type: text/plain; charset=\"utf-8\"")], "{p|ann}"),
         ("a text in UTF-7", vec![typed("content-type: text/plain;charset=utf-7")], UNCLEAR),
-        (
-            "a text in two charsets",
-            vec![typed("content-type: text/plain;charset=utf-8;charset=utf-7")],
-            UNCLEAR,
-        ),
+        ("a text in two charsets", vec![typed("content-type: text/plain;charset=utf-8;charset=utf-7")], UNCLEAR),
         ("another type", vec![typed("content-type: application/json")], UNCLEAR),
         ("a type that is a file for some", vec![typed("content-type: application/octet-stream")], UNCLEAR),
         ("another type of another", vec![other("content-type: a/b"), ann.clone()], "{p|ann}"),
-        (
-            "parts within a part",
-            vec![other("content-type: Multipart/mixed; boundary=z"), ann.clone()],
-            UNCLEAR,
-        ),
+        ("parts within a part", vec![other("content-type: Multipart/mixed; boundary=z"), ann.clone()], UNCLEAR),
         ("a message within a part", vec![other("content-type: message/rfc822"), ann.clone()], UNCLEAR),
         ("a name in a type", vec![other("content-type: a/b; Name=user"), ann.clone()], UNCLEAR),
         ("as it is", vec![typed("content-transfer-encoding: 8bit")], "{p|ann}"),
@@ -147,78 +124,26 @@ fn parts() {
             )],
             UNCLEAR,
         ),
-        (
-            "a line that ends with LF",
-            vec![head("Content-Disposition: form-data; name=\"user\"\nContent-Type: text/plain")],
-            UNCLEAR,
-        ),
-        (
-            "a head that ends with LF",
-            vec!["--x-y\r\nContent-Disposition: form-data; name=\"user\"\n\neve\r\n".into()],
-            UNCLEAR,
-        ),
-        (
-            "a line that ends with CR",
-            vec![head("Content-Disposition: form-data; name=\"user\"\rContent-Type: text/plain")],
-            UNCLEAR,
-        ),
+        ("a line that ends with LF", vec![head("Content-Disposition: form-data; name=\"user\"\nContent-Type: text/plain")], UNCLEAR),
+        ("a head that ends with LF", vec!["--x-y\r\nContent-Disposition: form-data; name=\"user\"\n\neve\r\n".into()], UNCLEAR),
+        ("a line that ends with CR", vec![head("Content-Disposition: form-data; name=\"user\"\rContent-Type: text/plain")], UNCLEAR),
         ("two CRs", vec![head("Content-Disposition: form-data; name=\"user\"\r")], UNCLEAR),
         ("a zero byte in a head", vec![head("Content-Disposition: form-data; name=\"user\0\"")], UNCLEAR),
         ("a head that is too long", vec![field(&"n".repeat(3 * 1024), "x"), ann.clone()], UNCLEAR),
         // The name.
         ("no name", vec![head("Content-Disposition: form-data"), ann.clone()], UNCLEAR),
-        (
-            "no name but a file's",
-            vec![head("Content-Disposition: form-data; filename=\"user\""), ann.clone()],
-            UNCLEAR,
-        ),
+        ("no name but a file's", vec![head("Content-Disposition: form-data; filename=\"user\""), ann.clone()], UNCLEAR),
         ("two names", vec![head("Content-Disposition: form-data; name=\"b\"; name=\"user\"")], UNCLEAR),
-        (
-            "an encoded name",
-            vec![head("Content-Disposition: form-data; name*=utf-8''user"), ann.clone()],
-            UNCLEAR,
-        ),
-        (
-            "an encoded name behind a name",
-            vec![head("Content-Disposition: form-data; name=\"b\"; name*=utf-8''user")],
-            UNCLEAR,
-        ),
-        (
-            "a name in pieces",
-            vec![head("Content-Disposition: form-data; name*0=\"us\"; name*1=\"er\""), ann.clone()],
-            UNCLEAR,
-        ),
-        (
-            "a name in capitals",
-            vec![head("Content-Disposition: form-data; Name=\"user\""), ann.clone()],
-            UNCLEAR,
-        ),
-        (
-            "a name behind a file's",
-            vec![head("Content-Disposition: form-data; filename=\"a\"; name=\"user\""), ann.clone()],
-            UNCLEAR,
-        ),
-        (
-            "another disposition",
-            vec![head("Content-Disposition: attachment; name=\"user\""), ann.clone()],
-            UNCLEAR,
-        ),
+        ("an encoded name", vec![head("Content-Disposition: form-data; name*=utf-8''user"), ann.clone()], UNCLEAR),
+        ("an encoded name behind a name", vec![head("Content-Disposition: form-data; name=\"b\"; name*=utf-8''user")], UNCLEAR),
+        ("a name in pieces", vec![head("Content-Disposition: form-data; name*0=\"us\"; name*1=\"er\""), ann.clone()], UNCLEAR),
+        ("a name in capitals", vec![head("Content-Disposition: form-data; Name=\"user\""), ann.clone()], UNCLEAR),
+        ("a name behind a file's", vec![head("Content-Disposition: form-data; filename=\"a\"; name=\"user\""), ann.clone()], UNCLEAR),
+        ("another disposition", vec![head("Content-Disposition: attachment; name=\"user\""), ann.clone()], UNCLEAR),
         ("no semicolon", vec![head("Content-Disposition: form-data name=\"user\""), ann.clone()], UNCLEAR),
-        (
-            "a semicolon more",
-            vec![head("Content-Disposition: form-data; name=\"user\";"), ann.clone()],
-            UNCLEAR,
-        ),
-        (
-            "something behind a quote",
-            vec![head("Content-Disposition: form-data; name=\"b\"user"), ann.clone()],
-            UNCLEAR,
-        ),
-        (
-            "a quote that is open",
-            vec![head("Content-Disposition: form-data; name=\"user"), ann.clone()],
-            UNCLEAR,
-        ),
+        ("a semicolon more", vec![head("Content-Disposition: form-data; name=\"user\";"), ann.clone()], UNCLEAR),
+        ("something behind a quote", vec![head("Content-Disposition: form-data; name=\"b\"user"), ann.clone()], UNCLEAR),
+        ("a quote that is open", vec![head("Content-Disposition: form-data; name=\"user"), ann.clone()], UNCLEAR),
         ("an escape", vec![user("%75ser"), ann.clone()], UNCLEAR),
         ("a quote as browsers write it", vec![user("a%22b"), ann.clone()], UNCLEAR),
         ("an escaped quote", vec![user("user\\\""), ann.clone()], UNCLEAR),
@@ -227,11 +152,7 @@ fn parts() {
         ("single quotes in double ones", vec![user("'user'"), ann.clone()], UNCLEAR),
         ("an encoded word of mail", vec![user("=?utf-8?q?user?="), ann.clone()], UNCLEAR),
         ("a parameter in a name", vec![user("b; name=user"), ann.clone()], UNCLEAR),
-        (
-            "a parameter in a file's name",
-            vec![file("b", "filename=\"a; name=user; \""), ann.clone()],
-            UNCLEAR,
-        ),
+        ("a parameter in a file's name", vec![file("b", "filename=\"a; name=user; \""), ann.clone()], UNCLEAR),
         ("a name that is no UTF-8", vec![field("\u{1}", "x"), ann.clone()], UNCLEAR),
         ("spaces before a name", vec![ann.clone(), user(" user")], UNCLEAR),
         ("spaces behind a name", vec![ann.clone(), user("user ")], UNCLEAR),
@@ -253,20 +174,12 @@ fn parts() {
             ],
             "{p|ann}",
         ),
-        (
-            "a file with an encoded name, too",
-            vec![file("b", "filename=a.txt; filename*=utf-8''a%20b.txt"), ann.clone()],
-            "{p|ann}",
-        ),
+        ("a file with an encoded name, too", vec![file("b", "filename=a.txt; filename*=utf-8''a%20b.txt"), ann.clone()], "{p|ann}"),
         ("a file of the field", vec![file("user", "filename=\"a\"")], UNCLEAR),
         ("a file of the field, too", vec![ann.clone(), file("user", "filename=\"a\"")], UNCLEAR),
         ("a file without a name", vec![file("user", "filename=\"\"")], UNCLEAR),
         ("a file with an encoded name", vec![file("user", "filename*=utf-8''a")], UNCLEAR),
-        (
-            "a file's name with a quote",
-            vec![file("b", "filename=\"a\\\"; name=\\\"user\""), ann.clone()],
-            UNCLEAR,
-        ),
+        ("a file's name with a quote", vec![file("b", "filename=\"a\\\"; name=\\\"user\""), ann.clone()], UNCLEAR),
         // Servers that look at no type read pairs.
         ("a pair in a value", vec![field("b", "x&user=eve"), ann.clone()], UNCLEAR),
         ("a pair in the value", vec![field("user", "ann&%75ser=eve&")], UNCLEAR),
@@ -325,13 +238,9 @@ fn types() {
     let of_type = |content_type: &str, boundary: &str| {
         with_form(&config, content_type, &form(&[field("user", "ann")]).replace("x-y", boundary))
     };
+    #[rustfmt::skip]
     let rows = [
-        (
-            "as browsers write it",
-            "multipart/form-data; boundary=----WebKitFormBoundary7MA4",
-            "----WebKitFormBoundary7MA4",
-            "{p|ann}",
-        ),
+        ("as browsers write it", "multipart/form-data; boundary=----WebKitFormBoundary7MA4", "----WebKitFormBoundary7MA4", "{p|ann}"),
         ("no space", "multipart/form-data;boundary=x-y", "x-y", "{p|ann}"),
         ("in capitals", "Multipart/Form-Data; boundary=x-y", "x-y", UNCLEAR),
         ("capitals of the boundary count", "multipart/form-data; boundary=x-y", "X-Y", UNCLEAR),
@@ -340,12 +249,7 @@ fn types() {
         ("UTF-8", "multipart/form-data; charset=utf-8; boundary=x-y", "x-y", "{p|ann}"),
         ("another charset", "multipart/form-data; charset=utf-7; boundary=x-y", "x-y", UNCLEAR),
         ("the longest", &format!("multipart/form-data; boundary={longest}"), &longest, "{p|ann}"),
-        (
-            "a byte more",
-            &format!("multipart/form-data; boundary={longest}b"),
-            &format!("{longest}b"),
-            UNCLEAR,
-        ),
+        ("a byte more", &format!("multipart/form-data; boundary={longest}b"), &format!("{longest}b"), UNCLEAR),
         ("none", "multipart/form-data", "x-y", UNCLEAR),
         ("an empty one", "multipart/form-data; boundary=", "", UNCLEAR),
         ("an empty one in quotes", "multipart/form-data; boundary=\"\"", "", UNCLEAR),

@@ -52,28 +52,14 @@ const ONLY_NATIVE: [(&str, &str); 1] = [(
 )];
 
 /// What the dynamic module does not have, and why.
+#[rustfmt::skip]
 const ONLY_WASM: [(&str, &str); 6] = [
-    (
-        "trap: a limiter that traps denies for a moment, and admits no request",
-        "there is no VM that could trap",
-    ),
-    (
-        "trap: a bridge that traps at a message is a store that fails: on_failure decides",
-        "there is no bridge",
-    ),
+    ("trap: a limiter that traps denies for a moment, and admits no request", "there is no VM that could trap"),
+    ("trap: a bridge that traps at a message is a store that fails: on_failure decides", "there is no bridge"),
     ("trap: a bridge that traps at replies is a store that fails: on_failure decides", "there is no bridge"),
-    (
-        "wake-up: when none arrives, no request waits past the deadline",
-        "its clock is a thread; the plugin is sabotaged",
-    ),
-    (
-        "wake-up: when no queue can be registered, no request waits past the deadline",
-        "it has no queue; the plugin is sabotaged",
-    ),
-    (
-        "wake-up: a body that comes after its request was late is not counted",
-        "its clock is a thread; the plugin is sabotaged",
-    ),
+    ("wake-up: when none arrives, no request waits past the deadline", "its clock is a thread; the plugin is sabotaged"),
+    ("wake-up: when no queue can be registered, no request waits past the deadline", "it has no queue; the plugin is sabotaged"),
+    ("wake-up: a body that comes after its request was late is not counted", "its clock is a thread; the plugin is sabotaged"),
 ];
 
 /// Waits until every worker asks the store again, which shows in the headers of what it decides: one worker's breaker may

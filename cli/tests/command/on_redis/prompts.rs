@@ -11,37 +11,21 @@ fn nothing_changes_unless_the_operator_says_yes() {
     world.requests("{login|ann}", 1);
     world.says(&["SET", "edge:{login|bob}:ban", "scraper"]);
     world.says(&["SET", "edge:{api|ann}:override", r#"{"hour":{"limit":3}}"#]);
+    #[rustfmt::skip]
     let rows: [(&str, &[&str], &str, &[&str]); 5] = [
-        (
-            "reset",
-            &["reset", &file, "--subject", "{login|ann}"],
-            "Delete what is counted of {login|ann}: edge:{login|ann}:tries? [y/N]",
-            &["EXISTS", "edge:{login|ann}:tries"],
-        ),
-        (
-            "unban",
-            &["unban", &file, "--subject", "{login|bob}"],
-            "Lift the ban of {login|bob} that an operator imposed (no reason given)? [y/N]",
-            &["EXISTS", "edge:{login|bob}:ban"],
-        ),
-        (
-            "ban",
-            &["ban", &file, "--subject", "{login|bob}", "--for", "1h"],
-            "Deny all requests of {login|bob} for 1 h? This replaces the ban that it has. [y/N]",
-            &["GET", "edge:{login|bob}:ban"],
-        ),
-        (
-            "override unset",
-            &["override", "unset", &file, "--subject", "{api|ann}"],
-            "Take from {api|ann} the counts {\"hour\":{\"limit\":4}}, so that it has none? [y/N]",
-            &["EXISTS", "edge:{api|ann}:override"],
-        ),
-        (
-            "override set",
-            &["override", "set", &file, "--subject", "{api|ann}", "hour.limit=4"],
-            "Give {api|ann} the counts {\"hour\":{\"limit\":4}} until it is removed; now it has {\"hour\":{\"limit\":3}}? [y/N]",
-            &["GET", "edge:{api|ann}:override"],
-        ),
+        ("reset", &["reset", &file, "--subject", "{login|ann}"], "Delete what is counted of {login|ann}: edge:{login|ann}:tries? [y/N]",
+         &["EXISTS", "edge:{login|ann}:tries"]),
+        ("unban", &["unban", &file, "--subject", "{login|bob}"], "Lift the ban of {login|bob} that an operator imposed (no reason given)? [y/N]",
+         &["EXISTS", "edge:{login|bob}:ban"]),
+        ("ban", &["ban", &file, "--subject", "{login|bob}", "--for", "1h"],
+         "Deny all requests of {login|bob} for 1 h? This replaces the ban that it has. [y/N]",
+         &["GET", "edge:{login|bob}:ban"]),
+        ("override unset", &["override", "unset", &file, "--subject", "{api|ann}"],
+         "Take from {api|ann} the counts {\"hour\":{\"limit\":4}}, so that it has none? [y/N]",
+         &["EXISTS", "edge:{api|ann}:override"]),
+        ("override set", &["override", "set", &file, "--subject", "{api|ann}", "hour.limit=4"],
+         "Give {api|ann} the counts {\"hour\":{\"limit\":4}} until it is removed; now it has {\"hour\":{\"limit\":3}}? [y/N]",
+         &["GET", "edge:{api|ann}:override"]),
     ];
     // In an order in which each finds what it changes.
     for place in [0, 2, 1, 4, 3] {
