@@ -151,6 +151,6 @@ fn main() -> ExitCode {
 fn measured(place: usize, case: &'static Case, form: Form, rows: &Mutex<Vec<Row>>) -> Result<(), Failed> {
     let runs: Vec<Run> = (0..form.runs).map(|_| run(case, form)).collect();
     let broken = runs.iter().find(|run| run.forgotten > run.allowed).map(|run| format!("{run:?}"));
-    locked(&rows).push(Row { place, name: case.name, runs });
+    locked(rows).push(Row { place, name: case.name, runs });
     broken.map_or(Ok(()), |run| Err(Failed::from(run)))
 }
