@@ -25,6 +25,7 @@ run: ## Build weir, start Redis, Envoy and an upstream, and stop them at Ctrl-C;
 	@PORT=$(PORT) HOST=$(HOST) scripts/run
 
 run-regions: ## Start the three regions of examples/regions, and show each second what each admits; WAY=share|debit|home FOR=60
+	@WAY=$(WAY) FOR=$(FOR) scripts/run-regions check
 	@scripts/setup run
 	@scripts/plugin
 	@WAY=$(WAY) FOR=$(FOR) scripts/run-regions

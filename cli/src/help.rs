@@ -81,6 +81,8 @@ mod tests {
         grouped.sort();
         all.sort();
         assert_eq!(grouped, all);
+        let help = with_groups(Arguments::command()).render_help().to_string();
+        assert_eq!(help.lines().find(|line| line.chars().count() > 80), None, "a terminal would break it");
         for (name, example) in members() {
             let (command, _) = example.split_once(" >").unwrap_or((example, ""));
             let words: Vec<_> = command.split_whitespace().collect();

@@ -88,7 +88,7 @@ struct Arguments {
 #[cfg(not(target_arch = "wasm32"))]
 #[derive(Subcommand)]
 enum Command {
-    /// Validate a plugin configuration, or an Envoy configuration that contains one (JSON or YAML).
+    /// Validate a configuration: of weir alone, or of an Envoy that contains it (JSON or YAML).
     ///
     /// Prints one line for each error, `FILE:LINE:COLUMN: error: PATH: what was found, what is allowed`, and one for each warning,
     /// `FILE:LINE:COLUMN: warning: PATH: what goes wrong. What to write instead [CODE]`. `docs/command.md` explains each code.
@@ -103,17 +103,17 @@ enum Command {
     Init(init::Arguments),
     /// Print the JSON Schema of the configuration.
     Schema,
-    /// Show which policies match a request, why the others do not, and what the filter would send to Redis.
+    /// Show which policies match a request: why the others do not, and what the filter would send to Redis.
     Explain(explain::Arguments),
     /// Run a trace of requests through the policies in simulated time.
     Replay(replay::Arguments),
-    /// Print the denials in the journal that weir writes to Redis, oldest first.
+    /// Print the denials in the journal in Redis, oldest first.
     Journal(journal::Arguments),
     /// Show what Redis holds of a subject: what each of its limits has left, its own counts, its ban.
     Inspect(subject::inspect::Arguments),
-    /// Make the limits of a subject full again. Asks before it deletes what was counted.
+    /// Make the limits of a subject full again: asks before it deletes what was counted.
     Reset(subject::reset::Arguments),
-    /// Print, set or remove a subject's own counts, in a policy with `overrides`.
+    /// Print, set or remove a subject's own counts: in a policy with `overrides`.
     #[command(subcommand)]
     Override(subject::overrides::Arguments),
     /// Ban a subject of a policy with a `ban`.
@@ -134,9 +134,9 @@ enum Command {
     Completions(pages::CompletionsArguments),
     /// Print the manual page, or write all of them into a folder.
     Man(pages::ManArguments),
-    /// Turn the limits of nginx or of a rate-limit service into a configuration of weir.
+    /// Turn another limiter's file into a configuration of weir: nginx, ingress-nginx, Envoy, Kong, APISIX, a rate-limit service.
     Import(import::Arguments),
-    /// Turn a configuration of weir into a complete configuration of Envoy, Istio or Envoy Gateway.
+    /// Make a complete configuration of Envoy, Istio or Envoy Gateway: with the limits of a configuration of weir.
     Render(render::Arguments),
 }
 

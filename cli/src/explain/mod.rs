@@ -61,11 +61,11 @@ pub(super) struct Arguments {
     /// Print one line of JSON.
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    login: Login,
     /// The request as a command of curl: `-- curl -H 'x-key: a' http://host/path`. Nothing is sent.
     #[arg(last = true, value_name = "CURL")]
     curl: Vec<String>,
+    #[command(flatten)]
+    login: Login,
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
