@@ -168,8 +168,12 @@ pub fn show() {
     }
     println!("starting three regions, 50 ms ± 20 ms apart, with `regions: {across}`");
     let recipe = Recipe::start(across, [10_001, 10_002, 10_003]);
-    println!("each second: what a region admits, of what its clients ask for; and the sum, beside the limit");
-    println!("edges: http://127.0.0.1:10001 (ams), 10002 (bom), 10003 (cle); Ctrl-C stops everything");
+    println!(
+        "each second: what a region admits, of what its clients ask for; and the sum, beside the limit of {RATE}/s and {BURST} at once"
+    );
+    println!(
+        "try it: curl -i -H 'x-api-key: me' http://127.0.0.1:10001/ (ams; bom has 10002, cle 10003); Ctrl-C stops everything"
+    );
     recipe.run(&stopped, seconds, |second| println!("{}", second.line()));
 }
 
