@@ -43,9 +43,11 @@ impl<T> InlineVec<T> {
     #[cold]
     #[inline(never)]
     fn spill(&mut self) {
-        let mut items = Vec::with_capacity(4);
-        items.extend(core::mem::take(self));
-        *self = Self::Many(items);
+        if let Self::One(item) = core::mem::take(self) {
+            let mut items = Vec::with_capacity(4);
+            items.push(item);
+            *self = Self::Many(items);
+        }
     }
 
     /// What `f` makes of each element.
