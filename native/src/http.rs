@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The hooks of the HTTP filter `weir.limiter`. Envoy calls those of a request on the request's worker.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ struct Filter {
     limiter: Rc<Limiter>,
     /// It gets its name when the headers come.
     session: RefCell<Session>,
+    /// Envoy has ended the request, and `envoy` is freed.
+    has_ended: Cell<bool>,
 }
 
 /// Reads a configuration, on the main thread, also for `--mode validate`. A null pointer refuses it.
@@ -52,6 +54,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: Module)
     let config = unsafe { Arc::from_raw(config.cast::<Configuration>()) };
     caught("http_filter_config_destroy", || {
         config.remove();
+        fault!("removal");
         // The workers refund their leases, and drop their limiters.
         clock::wake_all();
     });
@@ -68,6 +71,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(config: Module, envoy: Env
     pointers::to_filter(limiter.map(|limiter| Filter {
         envoy,
         session: RefCell::new(Session::new(0)),
+        has_ended: Cell::new(false),
         limiter,
     }))
 }
@@ -103,11 +107,14 @@ impl Filter {
             caught(hook, || {
                 self.limiter.forget(&self.session.borrow(), self.envoy);
                 self.limiter.replace_engine();
-                request(None, Decider::OnFailure)
+                // To release another request may have ended this one.
+                if self.has_ended.get() { Next::Pause } else { request(None, Decider::OnFailure) }
             })
         });
         let next = next.unwrap_or_else(|| self.limiter.decide_without_engine());
-        if let Next::Reject(rejection) = &next {
+        if let Next::Reject(rejection) = &next
+            && !self.has_ended.get()
+        {
             caught(hook, || reply::reject(self.envoy, rejection));
         }
         next
@@ -198,6 +205,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Envoy, _: Module,
 extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {
     // SAFETY: it comes from `Rc::into_raw`, and Envoy passes it to this hook once.
     let filter = unsafe { Rc::from_raw(module.cast::<Filter>()) };
+    filter.has_ended.set(true);
     // Whatever the engine knows of the request: the clock's scheduler must not outlive it.
     caught("http_filter_destroy", || worker::stop_request_clock(filter.envoy));
     if filter.session.borrow().is_known() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For `tests/envoy/native`, which cannot see inside Envoy's process: panics on purpose, and logs which hooks and callbacks ran. Only the
-//! cargo feature `instrumented` has this code. A test checks that the shipped library has none of it.
+//! Panics on purpose, for `tests/panics.rs` and `tests/envoy/native`. The latter cannot see inside Envoy's process, so this also logs which
+//! hooks and callbacks ran. Only tests and the cargo feature `instrumented` have this code; a test checks that the shipped library has none.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -37,6 +37,12 @@ pub fn panic_if_armed(place: &str) {
     if is_armed {
         panic!("at {place}, on purpose");
     }
+}
+
+/// Whether a place is armed that nothing has reached.
+#[cfg(test)]
+pub fn is_armed() -> bool {
+    ARMED.with(|armed| !armed.borrow().is_empty())
 }
 
 /// Writes once to Envoy's log that a hook or a callback ran.

@@ -155,7 +155,7 @@ impl Limiter {
         chunk: Option<BodyChunk<'_>>,
         decider: Decider,
     ) -> Next {
-        #[cfg(feature = "instrumented")]
+        #[cfg(any(test, feature = "instrumented"))]
         if chunk.is_none() && decider == Decider::Store {
             crate::instrumented::arm(filter);
         }
@@ -207,6 +207,7 @@ impl Limiter {
 
     /// A chunk of a response's body passes.
     pub fn response_body(&self, session: &mut Session, filter: HttpFilter) {
+        fault!("response body");
         let state = &mut *self.state.borrow_mut();
         session.response_body(&mut self.session_worker(state, None), &|_, show| {
             filter.body_chunks(abi::Body::ReceivedResponse, |chunk| show(chunk.len(), chunk));
@@ -215,6 +216,7 @@ impl Limiter {
 
     /// The trailers of a response pass.
     pub fn response_trailers(&self, session: &mut Session, filter: HttpFilter) {
+        fault!("response trailers");
         let state = &mut *self.state.borrow_mut();
         // SAFETY: the session changes none of them.
         let trailers = unsafe { filter.headers(HeaderMap::ResponseTrailers) };
@@ -273,6 +275,7 @@ impl Limiter {
 
     /// Time has passed. Returns the batches that the engine has abandoned.
     pub fn tick(&self, now: Micros) -> Vec<BatchKey> {
+        fault!("tick");
         let state = &mut *self.state.borrow_mut();
         state.engine.tick(now);
         let mut abandoned = Vec::new();
@@ -381,6 +384,7 @@ impl Limiter {
             }
         }
         // What the old engine has counted since the last export. Last, because this may panic: the engine may be half changed.
+        fault!("export");
         report.export(&mut engine, &mut &self.configuration.metrics, now());
         report::add_residues(&report, &self.config);
         let state = &mut *self.state.borrow_mut();

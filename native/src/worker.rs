@@ -276,6 +276,7 @@ fn log_unexpected(now: Micros) {
 /// A connection is closed, or Redis has ended it, or the worker closes it. The turn comes later: when Envoy ends, it closes these
 /// connections before those of the clients, and `on_failure` must not decide the requests that wait then.
 pub fn close(connection: NetworkFilter) {
+    fault!("close");
     if fail(connection, &StoreFailure::Refused) {
         wake();
     }

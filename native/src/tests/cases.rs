@@ -5,7 +5,7 @@ use super::envoy::{Answers, Within};
 use super::world::{self, Limiter, Listener, Request, connections, turn, until};
 
 /// A limiter with a store of its own, so that tests beside each other do not meet.
-fn config(cluster: &str) -> String {
+pub fn config(cluster: &str) -> String {
     format!(
         r#"{{"store": {{"cluster": "{cluster}", "deadline": "10s", "denial_ttl": "1h", "on_failure": "deny"}}, "policies": [{{"name": "p",
             "subject": [{{"header": {{"name": "x-user"}}}}], "settle": [{{"cost": {{"constant": 1}}}}],
@@ -14,18 +14,18 @@ fn config(cluster: &str) -> String {
 }
 
 /// A worker with a clock and an open connection to Redis.
-struct World {
+pub struct World {
     cluster: String,
-    store: Listener,
+    pub store: Listener,
     clock: Listener,
 }
 
 impl World {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self::answering(name, Answers::Later)
     }
 
-    fn answering(name: &str, answers: Answers) -> Self {
+    pub fn answering(name: &str, answers: Answers) -> Self {
         let mut store = Listener::store(name);
         store.answers = answers;
         let world = Self { cluster: name.to_owned(), store, clock: Listener::clock() };
@@ -34,7 +34,7 @@ impl World {
         world
     }
 
-    fn listeners(&self) -> [&Listener; 2] {
+    pub fn listeners(&self) -> [&Listener; 2] {
         [&self.store, &self.clock]
     }
 
@@ -42,7 +42,7 @@ impl World {
         Limiter::new(&config(&self.cluster))
     }
 
-    fn answered(&self, requests: &[&Request]) -> Vec<u64> {
+    pub fn answered(&self, requests: &[&Request]) -> Vec<u64> {
         until("an answer", &self.listeners(), || requests.iter().all(|request| request.status() > 0));
         requests.iter().map(|request| request.status()).collect()
     }

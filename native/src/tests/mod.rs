@@ -5,7 +5,7 @@
 //!
 //! | file | what is inside |
 //! |---|---|
-//! | `cases.rs` | the tests |
+//! | `cases.rs`, `panics.rs` | the tests; those in which hooks panic |
 //! | `world.rs` | a worker with its event loop, and what tests do on it |
 //! | `envoy.rs` | Envoy's objects, and the callbacks that the module calls |
 //! | `redis.rs` | what Redis answers |
@@ -24,6 +24,8 @@
 #[cfg(not(feature = "interleaved"))]
 mod cases;
 mod envoy;
+#[cfg(not(feature = "interleaved"))]
+mod panics;
 mod redis;
 pub mod sockets;
 mod world;

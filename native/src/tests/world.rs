@@ -83,6 +83,11 @@ impl Request {
         self.status.load(Ordering::SeqCst)
     }
 
+    /// Whether its stream is over.
+    pub fn has_ended(&self) -> bool {
+        worker(|worker| !worker.streams.contains_key(&self.id))
+    }
+
     /// The client closes the connection.
     pub fn cancel(&self) {
         if let Some(stream) = worker(|worker| worker.streams.get(&self.id).copied()) {
@@ -99,9 +104,15 @@ pub fn respond(pointer: Envoy, status: u64) {
     unsafe {
         assert_eq!((*stream).status.swap(status, Ordering::SeqCst), 0, "one response");
         *(*stream).body.borrow_mut() = vec![b"{\"usage\":".to_vec(), b"1}".to_vec()];
+        // A hook that panics releases others, and one of these may end this stream.
+        let is_there = || worker(|worker| worker.streams.values().any(|other| *other == pointer));
         envoy_dynamic_module_on_http_filter_response_headers(pointer, module, false);
-        envoy_dynamic_module_on_http_filter_response_body(pointer, module, true);
-        envoy_dynamic_module_on_http_filter_response_trailers(pointer, module);
+        if is_there() {
+            envoy_dynamic_module_on_http_filter_response_body(pointer, module, true);
+        }
+        if is_there() {
+            envoy_dynamic_module_on_http_filter_response_trailers(pointer, module);
+        }
     }
     if within == Within::EndAll {
         let others: Vec<_> = worker(|worker| worker.streams.values().copied().collect());
@@ -193,8 +204,14 @@ impl Limiter {
 
     /// A request of this user. It ends as `within` says; with a body it waits for that.
     pub fn request(&self, user: &str, within: Within, body: Option<&str>) -> Request {
+        self.faulty("", user, within, body)
+    }
+
+    /// The same, and the module panics when the worker reaches these places.
+    pub fn faulty(&self, places: &str, user: &str, within: Within, body: Option<&str>) -> Request {
         let line = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         let mut request = vec![line(":path", "/"), line(":method", "POST"), line("x-user", user)];
+        request.push(line("x-weir-instrumented-fault", places));
         request.extend(body.map(|_| line("content-type", "application/json")));
         let stream = Stream { id: fresh_id(), request, ..Stream::default() };
         stream.within.set(within);
@@ -206,12 +223,14 @@ impl Limiter {
             assert!(!module.is_null());
             (*pointer.cast::<Stream>()).module.set(Some(module));
             let next = envoy_dynamic_module_on_http_filter_request_headers(pointer, module, body.is_none());
-            if next == 0 && told.status() == 0 && body.is_none() {
-                respond(pointer, 200);
-            }
-            if let Some(body) = body.filter(|_| told.status() == 0) {
+            let goes_on = || told.status() == 0 && !told.has_ended();
+            let mut passes = next == 0 && goes_on();
+            if let Some(body) = body.filter(|_| goes_on()) {
                 *(*pointer.cast::<Stream>()).body.borrow_mut() = vec![body.as_bytes().to_vec()];
-                envoy_dynamic_module_on_http_filter_request_body(pointer, module, true);
+                passes = envoy_dynamic_module_on_http_filter_request_body(pointer, module, true) == 0;
+            }
+            if passes && goes_on() {
+                respond(pointer, 200);
             }
         }
         told

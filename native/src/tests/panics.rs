@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hooks that panic: the module stays whole, `on_failure` decides the requests that wait, and Redis the next.
+
+use super::cases::{World, config};
+use super::envoy::{Answers, Within};
+use super::world::{Limiter, Request, close_all, connections, turn, until};
+use crate::instrumented::is_armed;
+
+/// Each place, and whether Redis has decided by then the request whose hook panics.
+const PLACES: &[(&str, bool)] = &[
+    ("evaluation", false),
+    ("evaluation,evaluation", false),
+    ("evaluation,export", false),
+    ("submission", false),
+    ("submission,evaluation,evaluation", false),
+    ("body", false),
+    ("body,evaluation,evaluation", false),
+    ("tick", false),
+    ("turn", false),
+    ("turn,evaluation,evaluation", false),
+    ("reply", false),
+    ("close", false),
+    ("response", true),
+    ("response body", true),
+    ("response trailers", true),
+    ("end", true),
+];
+
+/// What `on_failure` says, and the status of what it decides.
+const FAILURES: [(&str, u64); 2] = [("deny", 503), ("allow", 200)];
+
+/// A limiter whose requests wait for their bodies first, if that is where one panics.
+fn limiter(world: &str, place: &str, on_failure: &str) -> Limiter {
+    let json = config(world).replace(r#""on_failure": "deny""#, &format!(r#""on_failure": "{on_failure}""#));
+    let subject = r#"{"header": {"name": "x-user"}}"#;
+    let body = r#"{"body_json": {"path": "user", "on_unreadable": "missing"}}"#;
+    Limiter::new(&if place.starts_with("body") { json.replace(subject, body) } else { json })
+}
+
+/// Two requests wait beside the one whose hook panics. Whoever is answered first may end them all, also within their own hooks.
+fn in_each_place(within: Within) {
+    for (on_failure, decided) in FAILURES {
+        for (place, is_late) in PLACES {
+            let case = format!("{place}, {on_failure}, {within:?}");
+            let mut world =
+                World::answering(&case, if *place == "tick" { Answers::Never } else { Answers::Later });
+            world.store.answers = Answers::Later;
+            let limiter = limiter(&case, place, on_failure);
+            let body = place.starts_with("body").then_some(r#"{"user": "ann"}"#);
+            let before = limiter.request("ann", within, body);
+            let faulty = limiter.faulty(place, "bob", within, body);
+            let after = limiter.request("eve", within, body);
+            if *place == "close" {
+                close_all();
+            }
+            let requests = [&before, &faulty, &after];
+            let is_over = || !is_armed() && requests.iter().all(|request| request.has_ended());
+            until(&case, &world.listeners(), is_over);
+            for request in requests {
+                let status = request.status();
+                let is_answered = [200, decided].contains(&status);
+                assert!(is_answered || (status == 0 && within == Within::EndAll), "{case}: {status}");
+            }
+            if within == Within::End {
+                // The response of the first is the first one that reaches these places.
+                let (first, expected) = if *is_late { (&before, 200) } else { (&faulty, decided) };
+                assert_eq!(first.status(), expected, "{case}");
+            }
+            later_requests(&world, &limiter, body);
+        }
+    }
+}
+
+/// The worker's connections and clock come again, and Redis decides.
+fn later_requests(world: &World, limiter: &Limiter, body: Option<&str>) {
+    until("connections", &world.listeners(), || connections() >= 2);
+    while turn(&world.listeners()) {}
+    let requests = [(), ()].map(|()| limiter.request("ann", Within::End, body));
+    assert_eq!(world.answered(&[&requests[0], &requests[1]]), [200, 200]);
+    assert!(!is_armed());
+}
+
+#[test]
+fn on_failure_decides_and_later_requests_work() {
+    in_each_place(Within::End);
+}
+
+#[test]
+fn whoever_is_answered_first_ends_all() {
+    in_each_place(Within::EndAll);
+}
+
+#[test]
+fn a_request_whose_end_panics_while_it_waits_is_forgotten() {
+    for (on_failure, decided) in FAILURES {
+        let world = World::new(on_failure);
+        let limiter = limiter(on_failure, "end", on_failure);
+        let requests = ["ann", "bob"].map(|user| limiter.request(user, Within::End, None));
+        let faulty = limiter.faulty("end", "eve", Within::End, None);
+        faulty.cancel();
+        assert!(!is_armed(), "it has panicked");
+        assert_eq!(requests.each_ref().map(Request::status), [decided; 2]);
+        later_requests(&world, &limiter, None);
+        assert_eq!(faulty.status(), 0);
+    }
+}
+
+#[test]
+fn the_end_of_a_configuration_panics() {
+    let world = World::new("removal");
+    let first = limiter("removal", "removal", "deny");
+    let requests =
+        [first.request("ann", Within::End, None), first.faulty("removal", "bob", Within::End, None)];
+    drop(first);
+    assert!(!is_armed(), "it has panicked");
+    assert_eq!(world.answered(&[&requests[0], &requests[1]]), [200, 200]);
+    later_requests(&world, &limiter("removal", "removal", "deny"), None);
+}
