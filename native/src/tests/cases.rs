@@ -25,7 +25,7 @@ impl World {
         Self::answering(name, Answers::Later)
     }
 
-    pub fn answering(name: &str, answers: Answers) -> Self {
+    fn answering(name: &str, answers: Answers) -> Self {
         let mut store = Listener::store(name);
         store.answers = answers;
         let world = Self { cluster: name.to_owned(), store, clock: Listener::clock() };
