@@ -128,7 +128,9 @@ pub fn always(run: &Run<'_>) -> Result<(), String> {
     match run.scenario.protocol {
         Protocol::Share | Protocol::Lease => {
             let (admitted, most) = (admitted().map(|(_, of)| cost(of)).sum::<i64>(), limit + all.copied[0]);
-            holds(admitted <= most, || format!("{admitted} units admitted of {most}"))?;
+            let back =
+                run.scenario.interval.map_or(0, |interval| run.world.time.div_ceil(interval).cast_signed());
+            holds(admitted <= most + back, || format!("{admitted} units admitted of {most} and {back}"))?;
             holds(peak(run, |_| true) <= most, || format!("{} units granted of {most}", peak(run, |_| true)))
         }
         Protocol::Debit => stores.into_iter().try_for_each(|store| {
@@ -156,14 +158,20 @@ pub fn always(run: &Run<'_>) -> Result<(), String> {
 
 /// The most that was charged at once, of what was granted, when something was granted.
 fn peak(run: &Run<'_>, of: impl Fn(&Entry) -> bool) -> i64 {
-    let (mut sum, mut peak) = (0, 0);
+    // Of a bucket, that is a time: how long until all has come back.
+    let interval = run.scenario.interval.unwrap_or(1).cast_signed();
+    let (mut sum, mut peak, mut last) = (0, 0, 0);
     for entry in entries(run).filter(|entry| of(entry)) {
-        sum += entry.granted() + entry.settled();
+        if run.scenario.interval.is_some() {
+            sum = (sum - (entry.at - last).cast_signed()).max(0);
+            last = entry.at;
+        }
+        sum += interval * (entry.granted() + entry.settled());
         if entry.granted() > 0 {
             peak = peak.max(sum);
         }
     }
-    peak
+    (peak + interval - 1) / interval
 }
 
 /// The region of a worker.

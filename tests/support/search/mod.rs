@@ -52,8 +52,12 @@ pub struct Scenario {
     pub workers: usize,
     /// The units, or permits, of all regions together.
     pub limit: i64,
+    /// In how many microseconds a unit comes back.
+    pub interval: Option<u64>,
     /// The worker of each client, and what its request costs.
     pub clients: Vec<(usize, u64)>,
+    /// So many clients have come, been answered and left before the search begins.
+    pub before: usize,
     /// What requests turn out to cost.
     pub true_cost: Option<i64>,
     /// Time passes for so long at most, unless a worker does something before.
@@ -125,14 +129,22 @@ impl<'a> Run<'a> {
         world.steer();
         world.stays_open = matches!(scenario.protocol, Protocol::Queue | Protocol::Settle);
         world.defect = scenario.defect;
-        Self {
+        let mut run = Self {
             scenario,
             lives: (0..world.workers.len()).collect(),
             world,
             has_come: vec![false; scenario.clients.len()],
             responded: Vec::new(),
             left: scenario.budget,
+        };
+        for client in 0..scenario.before {
+            run.choose(Choice::Come(client));
+            while let Some(event) = run.world.on_the_way().first() {
+                run.choose(Choice::Arrives(*event));
+            }
+            run.choose(Choice::End(stream_of(client)));
         }
+        run
     }
 
     /// All that may happen next.
@@ -271,7 +283,7 @@ impl Scenario {
         let Budget { passes, leavers, faults, .. } = self.budget;
         let units = usize::try_from(self.limit).expect("few");
         let workers = self.configs.len() * self.workers;
-        [self.configs.len(), workers, units, self.clients.len(), passes, leavers, faults]
+        [self.configs.len(), workers, units, self.clients.len() - self.before, passes, leavers, faults]
     }
 
     /// Runs all paths, but no longer than this.

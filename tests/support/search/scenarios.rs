@@ -59,7 +59,9 @@ fn row(
         configs,
         workers: 1,
         limit,
+        interval: None,
         clients,
+        before: 0,
         true_cost: None,
         span: 100 * MS,
         decided_within: 40 * MS,
@@ -85,6 +87,32 @@ pub fn lease(workers: usize, places: &[usize]) -> Scenario {
     Scenario { workers, ..row("lease", Protocol::Lease, vec![config], 4, clients(places)) }
 }
 
+/// Each worker may hold two units, and its first four clients have come. Of 50,000 units so many are left then.
+fn auto(limit: &str, left: u64, workers: usize, places: &[usize]) -> Scenario {
+    let config = configuration(&store("deny"), [leased(r#""auto""#, limit)]);
+    let first = (0..workers).flat_map(|place| [(place, 1); 4]);
+    let used = 50_000 - left - 6 * u64::try_from(workers).expect("few");
+    let before: Vec<_> = [(0, used)].into_iter().chain(first).collect();
+    let all = before.iter().copied().chain(clients(places)).collect();
+    Scenario {
+        workers,
+        before: before.len(),
+        ..row("lease: auto", Protocol::Lease, vec![config], 50_000, all)
+    }
+}
+
+pub fn auto_window(left: u64, workers: usize, places: &[usize]) -> Scenario {
+    let limit =
+        r#"{"name": "l", "algorithm": "fixed_window", "limit": 50000, "window": "1s", "align": "first"}"#;
+    auto(limit, left, workers, places)
+}
+
+/// A unit comes back in 20 µs. So workers pause, if time passes in steps like that.
+pub fn auto_bucket(left: u64, workers: usize, places: &[usize]) -> Scenario {
+    let limit = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "50000/s", "burst": 50000}"#;
+    Scenario { interval: Some(20), span: 30, ..auto(limit, left, workers, places) }
+}
+
 /// Requests reserve two units, and cost so many.
 pub fn settle(on_failure: &str, true_cost: i64, places: &[usize]) -> Scenario {
     let cases = r#"[{"cost": {"header": {"name": "x-used"}}}]"#;
@@ -102,9 +130,11 @@ pub fn queue(workers: usize, limit: i64, places: &[usize]) -> Scenario {
 }
 
 impl Scenario {
-    /// Time passes so often, and so many faults happen: each a loss, a crash, a copy or a step of a clock, and at most two of a kind.
+    /// Time passes so often, and so many faults happen: each a loss, a crash, a copy or a step of a clock, and at most two of a kind. The
+    /// judge of a bucket relies on its clock.
     pub fn with(self, passes: usize, faults: usize) -> Self {
-        let budget = Budget { passes, faults, losses: 2, crashes: 2, copies: 2, steps: 2, ..self.budget };
+        let steps = if self.interval.is_some() { 0 } else { 2 };
+        let budget = Budget { passes, faults, losses: 2, crashes: 2, copies: 2, steps, ..self.budget };
         Self { budget, ..self }
     }
 
@@ -128,6 +158,9 @@ pub fn short() -> Vec<Scenario> {
         debit(2, &[0]).with(1, 1),
         lease(2, &[0, 0, 1]).with(1, 0),
         lease(1, &[0, 0]).with(1, 1),
+        auto_window(1, 2, &[0, 0, 0, 1, 1, 1]).with(1, 0),
+        auto_bucket(1, 1, &[0, 0, 0, 0]).with(2, 0),
+        auto_window(1, 1, &[0, 0, 0]).with(1, 1),
         settle("allow", 1, &[0, 0]).with(1, 0),
         settle("local", 3, &[0]).with(1, 1),
         queue(2, 1, &[0, 1]).with(1, 0).impatient(),
@@ -153,6 +186,10 @@ pub fn long() -> Vec<Scenario> {
         lease(2, &[0, 0, 1]).with(1, 1),
         lease(2, &[0, 1]).with(1, 2),
         lease(3, &[0, 1, 2]).with(1, 0),
+        auto_window(1, 2, &[0, 0, 0, 1, 1, 1]).with(2, 0).impatient(),
+        auto_window(1, 2, &[0, 0, 0, 1]).with(1, 1),
+        auto_bucket(1, 2, &[0, 0, 0, 0, 1, 1]).with(3, 0),
+        auto_bucket(1, 2, &[0, 0, 0, 1]).with(2, 1),
         settle("allow", 1, &[0, 0]).with(2, 0).impatient(),
         settle("allow", 1, &[0, 0]).with(1, 1),
         settle("local", 3, &[0, 0]).with(1, 1),
@@ -170,6 +207,7 @@ pub fn wrong() -> Vec<Scenario> {
         share(2, 1, &[0, 0, 1]).with(1, 0).defective(Defect::LendsForFree),
         debit(2, &[0]).with(1, 1).defective(Defect::SendsAgain),
         lease(1, &[0]).with(2, 1).defective(Defect::SendsAgain),
+        auto_window(9, 1, &[0, 0, 0]).with(1, 1).defective(Defect::SendsAgain),
         settle("deny", 1, &[0]).with(1, 1).defective(Defect::SendsAgain),
         queue(1, 2, &[0, 0, 0, 0]).with(0, 0).defective(Defect::ReleasesTwice),
     ]
