@@ -147,7 +147,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What `auto` is before the limits are known.
+    /// What `auto` is before the limits are known. With half this duration 10,000 workers admit hardly less above the limit while traffic
+    /// grows; with a fifth of it, a worker's share of the requests is too small for a lease, and they fill the core of Redis.
     pub const AUTO: Self = Self { max: 0, min: 0, duration: Micros::from_millis(500), is_auto: true };
 
     /// Under `auto` a worker holds at most what comes back of a limit in this time. So of one subject, all workers together

@@ -34,11 +34,20 @@ fn check() -> Rc<Check> {
 
 /// A batch of one command with so many tasks.
 fn batch(tasks: usize) -> Batch {
+    batch_about(&vec!["{p|s}"; tasks])
+}
+
+fn batch_about(tags: &[&str]) -> Batch {
     let config = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]}]}"#;
     let config = Config::parse(config.as_bytes()).expect("valid");
     let work = || Work::Ask { waiters: InlineVec::new(), advance: 1 };
-    let task = || Task { check: check(), plan: config.plan(&check()).expect("a plan"), work: work() };
-    vec![Command { form: Form::Evalsha, tasks: (0..tasks).map(|_| task()).collect() }]
+    let check = |tag: &str| Rc::new(Check::one(0, tag.as_bytes()));
+    let task = |tag: &&str| Task {
+        check: check(tag),
+        plan: config.plan(&check(tag)).expect("a plan"),
+        work: work(),
+    };
+    vec![Command { form: Form::Evalsha, tasks: tags.iter().map(task).collect() }]
 }
 
 /// Sends a batch with so many tasks, which is overdue a deadline later.
@@ -114,8 +123,8 @@ fn a_batch_without_an_answer_shrinks_the_window_if_it_was_sent() {
     }
 }
 
-/// The shortest answer took so long, in milliseconds, and the last two; and a batch about `{p|s}` has been in flight for so long.
-fn room_after(took: [u64; 3], elapsed: u64, queue: &Queue) -> (bool, bool) {
+/// The shortest answer took so long, in milliseconds, and the last two; and batches about these subjects have been in flight for so long.
+fn room_after(took: [u64; 3], elapsed: u64, asked: &[&[&str]], queue: &Queue) -> (bool, bool) {
     let mut in_flight = InFlight::new(0, DEADLINE);
     let mut now = 1_000_000;
     for took in took {
@@ -125,7 +134,10 @@ fn room_after(took: [u64; 3], elapsed: u64, queue: &Queue) -> (bool, bool) {
         in_flight.learn(Slots::Normal, 1, sample, at(now));
         in_flight.complete(id);
     }
-    send(&mut in_flight, (1, 0), now);
+    for tags in asked {
+        let batch = (batch_about(tags), Vec::new());
+        in_flight.send(Slots::Normal, batch, at(now), Micros(now).plus(DEADLINE), false);
+    }
     let later = at(now + elapsed * 1_000);
     let opens = in_flight.opens(Slots::Normal, queue).is_some_and(|opens| opens <= later.uptime);
     (in_flight.room(Slots::Normal, queue, later) > 0, opens)
@@ -142,26 +154,40 @@ fn a_batch_that_only_repeats_what_is_asked_waits_for_as_long_as_answers_were_que
     };
     let same = || queue(&["{p|s}"]);
     let both = || queue(&["{p|s}", "{p|t}"]);
+    let many = queue(&["{p|a}", "{p|b}", "{p|c}", "{p|s}", "{p|d}"]);
     let mut settles = same();
     let settlement = Settlement { check: check(), due: Due::Refund(1), receipt: Rc::new(Outcome::NONE) };
     assert!(settles.settle(settlement, &plan));
     let cost = Rc::new(Check { cost: 2, ..Check::one(0, b"{p|s}") });
     let mut other_cost = same();
     other_cost.ask(&cost, &plan, Waiter { stream: 1, part: 0 });
-    // How long the shortest answer took and the last two, and after how many milliseconds the next batch is sent.
+    let (one, two, each): (&[&[&str]], _, _) =
+        (&[&["{p|s}"]], &[&["{p|s}", "{p|t}"][..]][..], &[&["{p|s}"][..], &["{p|t}"]][..]);
+    // What waits, what is in flight, how long the shortest answer took and the last two, and after how many milliseconds the next batch is sent.
     let rows = [
-        ("a near store: as any other", same(), [1, 1, 1], 10),
-        ("as long as the faster of the last two answers was queued, and a quarter", same(), [1, 17, 24], 20),
-        ("a single slow answer", same(), [1, 1, 40], 10),
+        ("a near store: as any other", same(), one, [1, 1, 1], 10),
+        (
+            "as long as the faster of the last two answers was queued, and a quarter",
+            same(),
+            one,
+            [1, 17, 24],
+            20,
+        ),
+        ("a single slow answer", same(), one, [1, 1, 40], 10),
         // 25 ms are left, and a quarter of that is 7.
-        ("a far store: as any other", same(), [25, 25, 25], 7),
-        ("another subject", both(), [1, 17, 24], 10),
-        ("another cost", other_cost, [1, 17, 24], 10),
-        ("a refund", settles, [1, 17, 24], 10),
+        ("a far store: as any other", same(), one, [25, 25, 25], 7),
+        ("another subject", both(), one, [1, 17, 24], 10),
+        ("two hot subjects in one batch", both(), two, [1, 17, 24], 20),
+        ("two hot subjects, and a batch about each", both(), each, [1, 17, 24], 20),
+        ("one of two hot subjects", same(), two, [1, 17, 24], 20),
+        ("a hot subject beside others", many, one, [1, 17, 24], 10),
+        ("another cost", other_cost, one, [1, 17, 24], 10),
+        ("a refund", settles, one, [1, 17, 24], 10),
     ];
-    for (name, queue, took, expected) in rows {
-        let sent = (0..60).find(|elapsed| room_after(took, *elapsed, &queue).0);
+    for (name, queue, asked, took, expected) in rows {
+        let sent = (0..60).find(|elapsed| room_after(took, *elapsed, asked, &queue).0);
         assert_eq!(sent, Some(expected), "{name}");
-        assert!(room_after(took, expected, &queue).1 && !room_after(took, expected - 1, &queue).1, "{name}");
+        assert!(room_after(took, expected, asked, &queue).1, "{name}");
+        assert!(!room_after(took, expected - 1, asked, &queue).1, "{name}");
     }
 }
