@@ -12,8 +12,8 @@ use libtest_mimic::{Failed, Trial};
 use weir::config::Config;
 use weir::engine::Engine;
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Refill, RetryAfter, SlidingLog,
-    SlidingWindow, Subject, TokenBucket,
+    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Period, Refill, RetryAfter,
+    SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::policy::Denial;
 use weir::resp;
@@ -45,7 +45,16 @@ fn tests() -> Vec<(String, Test)> {
     let indebted = spec::each_indebted().into_iter().map(|(name, limit)| (format!("{name}, in debt"), limit));
     for (name, limit) in each.chain(indebted) {
         let own = limit.clone();
-        add(format!("expiry: {name}"), Box::new(|redis| expiry(redis, own)));
+        add(format!("expiry: {name}"), Box::new(|redis| expiry(redis, own, None)));
+        let own = limit.clone();
+        if !matches!(own, Limit::Concurrency(_)) {
+            add(format!("untouched: {name}"), Box::new(|redis| untouched(redis, own)));
+        }
+        let own = limit.clone();
+        add(
+            format!("expiry, with the time brought along: {name}"),
+            Box::new(|redis| expiry(redis, own, Some(BROUGHT))),
+        );
         let own = limit.clone();
         add(format!("NOPERM and OOM are errors, never an empty limit: {name}"), Box::new(|_| errors(own)));
         for overrides in [Overrides::Ignored, Overrides::Read] {
@@ -96,6 +105,11 @@ fn tests() -> Vec<(String, Test)> {
             Box::new(move |redis| overridden(redis, &text, left)),
         );
     }
+    for (name, limit, text, quota) in bounds_of_overrides() {
+        add(format!("override: {name}"), Box::new(move |redis| bounded_override(redis, limit, text, quota)));
+    }
+    add("expiry: a larger bucket's state that a smaller one cuts off".to_owned(), Box::new(outlives));
+    add("expiry: what another window began".to_owned(), Box::new(begun_by_another));
     for (name, commands, wanted) in operators() {
         add(format!("ban: {name}"), Box::new(move |redis| ruled(redis, &commands, wanted)));
     }
@@ -136,62 +150,140 @@ fn expires(store: &mut Store) -> i64 {
     store.redis.integer(&[b"PEXPIRETIME", &key])
 }
 
-/// The key lives until the limit is full again, and at most a second longer.
-fn lives_as_long_as_it_matters(store: &mut Store, outcome: &Outcome, when: &str) -> Result<(), Failed> {
-    let whole = (outcome.at.0 + outcome.limits[0].reset.0).div_ceil(1_000) as i64;
+/// A time that a test or a replay brings. The key of such a state lives an hour longer.
+const BROUGHT: Micros = Micros(spec::START.0 + 12_500_000);
+const HOUR: i64 = 3_600_000;
+
+/// Redis's time, in milliseconds.
+fn clock(store: &mut Store) -> i64 {
+    store.check(None, NONE).at.0 as i64 / 1_000
+}
+
+/// When the limit is full again, in milliseconds since the epoch.
+fn whole(outcome: &Outcome) -> i64 {
+    (outcome.at.0 + outcome.limits[0].reset.0).div_ceil(1_000) as i64
+}
+
+/// The key of a state lives as long as it matters: to the last of `full` (the outcomes that say when the limit is full again), and at most
+/// a second longer. `began` is Redis's clock before the state was written, and `brought` the time that the test brings instead.
+fn lives(store: &mut Store, brought: Option<Micros>, began: i64, full: &[&Outcome]) -> Result<(), Failed> {
     let expires = expires(store);
+    let now = clock(store);
+    let (shift, slack) = match brought {
+        // To the millisecond, the test with Redis's own clock tells.
+        Some(time) => (began - 1_000 + HOUR - time.0 as i64 / 1_000, now - began + 1_000),
+        None => (0, 0),
+    };
+    let ends = || full.iter().map(|outcome| whole(outcome) + shift);
+    let (first, last) = (ends().min().expect("an outcome"), ends().max().expect("an outcome"));
     // No key at all, or no more: a window of a millisecond may be over by now.
-    let now = store.check(None, NONE).at;
-    if expires == -2 && now >= outcome.at.plus(outcome.limits[0].reset) {
-        return Ok(());
-    }
-    let late = expires - whole;
-    if (0..=1_000).contains(&late) {
+    let is_over = full.iter().any(|outcome| outcome.limits[0].reset == Micros::ZERO) || now + 1 >= first;
+    if (first..=last + 1_000 + slack).contains(&expires) || expires == -2 && is_over {
         Ok(())
     } else {
-        Err(format!("{when}: {late} ms late, {outcome:?}").into())
+        Err(format!("it expires {} ms after {first} to {last}: {full:?}", expires - last).into())
     }
 }
 
-fn expiry(redis: &Redis, limit: Limit) -> Result<(), Failed> {
+/// What another limit denies, and what asks for nothing, leaves a key as it is: none, or something of another type.
+fn untouched(redis: &Redis, limit: Limit) -> Result<(), Failed> {
+    let full = LeakyBucket::new(1, Micros::from_secs(3_600), 1, Micros::ZERO)?;
+    let mut store = Store::new(redis, vec![limit, full.into()]);
+    assert_eq!(store.check(Some(BROUGHT), ONE).granted, 1);
+    let key = store.key(0);
+    store.redis.call(&[b"DEL", &key]);
+    assert_eq!(store.check(Some(BROUGHT), ONE).granted, 0);
+    assert_eq!(store.redis.integer(&[b"EXISTS", &key]), 0);
+    store.redis.call(&[b"SADD", &key, b"a"]);
+    assert_eq!(store.check(Some(BROUGHT), ONE).granted, 0);
+    assert_eq!(store.redis.integer(&[b"SCARD", &key]), 1);
+    Ok(())
+}
+
+/// A larger bucket still counts when a smaller one has cut off its state: the key lives as long as the larger one needs it.
+fn outlives(redis: &Redis) -> Result<(), Failed> {
+    for wide in [1, 10_000_000_019] {
+        let bucket =
+            |burst| LeakyBucket::new(wide, Micros::from_secs(1), burst * wide, Micros::ZERO).unwrap().into();
+        let mut store = Store::new(redis, vec![bucket(90)]);
+        let began = clock(&mut store);
+        let large = store.check(Some(BROUGHT), Ask::new(1, 80 * wide));
+        store.plan = plan(vec![bucket(10)]);
+        assert_eq!(store.check(Some(BROUGHT), ONE).granted, 0);
+        lives(&mut store, Some(BROUGHT), began, &[&large])?;
+    }
+    Ok(())
+}
+
+/// A window that another calendar began: the key lives until the present one's end. So do permits of a time that will come again.
+fn begun_by_another(redis: &Redis) -> Result<(), Failed> {
+    let calendar = |period| {
+        let align = Align::Calendar(period, UtcOffset::from_minutes(0));
+        FixedWindow::new(9, Micros::ZERO, align).unwrap().into()
+    };
+    let permits: Limit = Concurrency::new(9, MINUTE)?.into();
+    let back = |days: u64| Micros(BROUGHT.0 - days * 86_400_000_000);
+    let rows: [(&str, Limit, Limit, Micros); 3] = [
+        ("a day, then a month", calendar(Period::Day), calendar(Period::Month), BROUGHT),
+        ("months, and the clock goes back", calendar(Period::Month), calendar(Period::Month), back(70)),
+        ("permits, and the clock goes back", permits.clone(), permits, back(1)),
+    ];
+    for (name, first, second, later) in rows {
+        let mut store = Store::new(redis, vec![first]);
+        store.check(Some(BROUGHT), ONE);
+        store.plan = plan(vec![second]);
+        for _ in 0..2 {
+            let began = clock(&mut store);
+            let outcome = store.check(Some(later), ONE);
+            lives(&mut store, Some(later), began, &[&outcome])
+                .map_err(|failed| format!("{name}: {failed:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn expiry(redis: &Redis, limit: Limit, brought: Option<Micros>) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
-    let asked = store.check(None, NONE);
+    let asked = store.check(brought, NONE);
     assert_eq!(expires(&mut store), -2, "asking leaves no key");
     assert_eq!(asked.limits[0].reset, Micros::ZERO);
     assert_eq!(
-        store.check(None, Ask::new(1, u64::MAX)).granted,
+        store.check(brought, Ask::new(1, u64::MAX)).granted,
         u32::from(limit.cost(ONE) == 1 && matches!(limit, Limit::Concurrency(_)))
     );
     if !matches!(limit, Limit::Concurrency(_)) {
         assert_eq!(expires(&mut store), -2, "a denied request leaves no key");
     }
-    let mut receipt = store.check(None, ONE);
-    lives_as_long_as_it_matters(&mut store, &receipt, "after a grant")?;
-    for _ in 0..3 {
-        receipt = store.check(None, ONE);
-        lives_as_long_as_it_matters(&mut store, &receipt, "after more")?;
+    let mut began = clock(&mut store);
+    let mut receipt = store.check(brought, ONE);
+    lives(&mut store, brought, began, &[&receipt])?;
+    if let (b"SET", state) = forge(&limit, 0) {
+        let key = store.key(0);
+        assert_eq!(store.redis.integer(&[b"STRLEN", &key]), state.len() as i64, "as the fragment states");
     }
-    let charged = store.settle(None, 1, &receipt);
-    lives_as_long_as_it_matters(&mut store, &charged, "after a charge")?;
-    let refunded = store.settle(None, -1, &receipt);
+    began = clock(&mut store);
+    let charged = store.settle(brought, 1, &receipt);
+    lives(&mut store, brought, began, &[&charged])?;
+    for _ in 0..2 {
+        began = clock(&mut store);
+        receipt = store.check(brought, ONE);
+        lives(&mut store, brought, began, &[&receipt])?;
+    }
+    began = clock(&mut store);
+    let charged = store.settle(brought, 1, &receipt);
+    lives(&mut store, brought, began, &[&charged])?;
+    let refunded = store.settle(brought, -1, &receipt);
     // A bucket is kept as long as it would matter without the refund: until then another receipt may come back.
-    let whole = |outcome: &Outcome| (outcome.at.0 + outcome.limits[0].reset.0).div_ceil(1_000) as i64;
-    let kept = expires(&mut store);
-    // A window may have ended since the charge: then nothing matters any more.
-    let least = whole(&refunded).min(whole(&charged));
-    if kept != -2 && !(least..=whole(&charged) + 1_001).contains(&kept) {
-        return Err(format!("after a refund: {kept}, {refunded:?} of {charged:?}").into());
-    }
+    let is_bucket = matches!(limit, Limit::TokenBucket(_) | Limit::LeakyBucket(_));
+    lives(&mut store, brought, began, &[&charged, if is_bucket { &charged } else { &refunded }])?;
     if let Limit::Concurrency(_) = limit {
-        let permits: Vec<_> = receipt.permits(1).collect();
-        assert_eq!(store.release(None, &permits), 1);
-        let asked = store.check(None, NONE);
-        lives_as_long_as_it_matters(&mut store, &asked, "after a release")?;
-        let all: Vec<_> = receipt.permits(99).collect();
-        store.release(None, &all);
         // Permits of an earlier slot may be left; they were taken a moment ago.
-        let asked = store.check(None, NONE);
-        lives_as_long_as_it_matters(&mut store, &asked, "after releasing all")?;
+        for permits in [1, 99] {
+            let permits: Vec<_> = receipt.permits(permits).collect();
+            store.release(brought, &permits);
+            let asked = store.check(brought, NONE);
+            lives(&mut store, brought, began, &[&asked])?;
+        }
     }
     Ok(())
 }
@@ -746,6 +838,40 @@ fn overrides() -> Vec<(String, i64)> {
         row("not JSON", 4),
         (["[", "]"].map(|bracket| bracket.repeat(5_000)).concat(), 4),
     ]
+}
+
+/// Overrides of limits of five units, and the units of the limit that is in force, with those that may wait.
+#[rustfmt::skip]
+fn bounds_of_overrides() -> Vec<(&'static str, Limit, &'static str, u64)> {
+    let second = Micros::from_secs(1);
+    let token = |how, interval| TokenBucket::new(5, 1, interval, how, 0).unwrap().into();
+    let leaky = |rate, per, delay| LeakyBucket::new(rate, per, 5, Micros(delay)).unwrap().into();
+    let (steps, flow) = (|| token(Refill::Stepwise, second), || token(Refill::Continuous, second));
+    vec![
+        ("no units of a log", SlidingLog::new(5, second).unwrap().into(), r#"{"b": {"limit": 0}}"#, 5),
+        ("steps of nothing", steps(), r#"{"b": {"refill": 0, "capacity": 7}}"#, 7),
+        ("full again within ten years, in steps", steps(), r#"{"b": {"capacity": 316224000}}"#, 316_224_000),
+        ("not within ten years, in steps", steps(), r#"{"b": {"capacity": 316224001}}"#, 5),
+        ("not within ten years with its overdraft, in steps", steps(), r#"{"b": {"capacity": 316224000, "overdraft": 1}}"#, 5),
+        ("a refill of nothing", flow(), r#"{"b": {"refill": 0, "capacity": 7}}"#, 7),
+        ("a rate of nothing", leaky(1, second, 0), r#"{"b": {"rate": 0, "burst": 7}}"#, 7),
+        ("full again within ten years", leaky(1, second, 0), r#"{"b": {"burst": 316224000}}"#, 316_224_000),
+        ("not within ten years", leaky(1, second, 0), r#"{"b": {"burst": 316224001}}"#, 5),
+        ("not within ten years with its delay", leaky(1, second, 1_000_000), r#"{"b": {"burst": 316224000}}"#, 6),
+        ("10^12 that wait", leaky(999, Micros(1_000), 1_001), r#"{"b": {"burst": 999999999001}}"#, 1_000_000_000_000),
+        ("more than 10^12 that wait", leaky(999, Micros(1_000), 1_001), r#"{"b": {"burst": 999999999002}}"#, 1_004),
+    ]
+}
+
+fn bounded_override(redis: &Redis, limit: Limit, text: &str, quota: u64) -> Result<(), Failed> {
+    let mut store = Store::new(redis, vec![limit.clone()]);
+    let options = Options { overrides: Overrides::Read, ..Options::default() };
+    store.plan = Plan::new(vec![NamedLimit { name: "b".to_owned(), limit }], options)?;
+    let key = [b"weir:", store.tag.as_slice(), b":override"].concat();
+    store.redis.call(&[b"SET", &key, text.as_bytes()]);
+    let outcome = store.check(Some(spec::START), NONE);
+    assert_eq!(outcome.in_force(store.plan.limits())[0].quota(), quota);
+    Ok(())
 }
 
 fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {

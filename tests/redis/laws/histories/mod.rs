@@ -209,6 +209,23 @@ impl Loaded {
             }
         }
     }
+
+    /// The keys of a subject expire within twenty years: a bucket is full again within ten. The time was brought along, so they live
+    /// longer than they would by Redis's clock.
+    fn every_key_expires(&mut self, tag: &[u8], limits: usize) -> Result<(), TestCaseError> {
+        let names = (0..limits).map(|i| format!("limit{i}")).chain(["ban".to_owned(), "denials".to_owned()]);
+        for name in names {
+            let key = [b"weir:", tag, b":", name.as_bytes()].concat();
+            let millis = self.redis.integer(&[b"PTTL", &key]);
+            prop_assert!(
+                millis == -2 || (0..632_448_000_000).contains(&millis),
+                "{} expires in {} ms",
+                name,
+                millis
+            );
+        }
+        Ok(())
+    }
 }
 
 /// The answer of the pure limits to a step.
@@ -239,7 +256,7 @@ fn runs_alike(
     let mut subject = Subject::default();
     // Asked about together with the subject, before it and after it.
     let mut others = [b"a", b"b"].map(|name| ([&tag[..], name].concat(), Subject::default()));
-    let mut now = Micros(1_790_000_000_123_456);
+    let mut now = START;
     let (mut commands, mut expected) = (Vec::new(), Vec::new());
     let mut checks = Vec::new();
     for (i, step) in steps.iter().enumerate() {
@@ -299,7 +316,7 @@ fn runs_alike(
             Expected::Released => prop_assert!(matches!(reply, Reply::Integer(_)), "step {}: {:?}", i, reply),
         }
     }
-    Ok(())
+    store.every_key_expires(&tag, limits.len())
 }
 
 fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>, step: impl Strategy<Value = Step>) {
@@ -360,6 +377,99 @@ mod each_reply_of_lua_equals_the_pure_limit {
             prop_oneof![2 => small().prop_map(|limit| [limit.clone(), limit]), 1 => limits_of(any_limit)];
         let step = prop_oneof![step(), step_of_classes()];
         holds_with_bans(1_500, prop::collection::vec(limit, 1..=3), bans, step);
+    }
+
+    /// Checks of one request each: a month's last microsecond and the next one's first, for 75 years.
+    fn months(limit: &Limit) -> Vec<Step> {
+        let (mut subject, mut now, mut steps) = (Subject::default(), START, Vec::new());
+        for _ in 0..900 {
+            let outcome = subject.check(std::slice::from_ref(limit), None, now, Ask::new(1, 1));
+            let passes = i64::try_from(outcome.limits[0].reset.0).unwrap();
+            steps.extend([check(passes - 1, 1), check(1, 1)]);
+            now = Micros(now.0.saturating_add_signed(passes));
+        }
+        steps
+    }
+
+    fn check(passes: i64, requests: u32) -> Step {
+        Step { passes, configuration: 0, kept_percent: 0, act: Act::Check { requests, cost: 1 } }
+    }
+
+    fn settle(passes: i64, units: i64, ago: usize) -> Step {
+        Step { passes, configuration: 0, kept_percent: 0, act: Act::Settle { units, ago } }
+    }
+
+    #[test]
+    fn in_histories_that_chance_seldom_finds() {
+        let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+        let store = Loaded::new(&server);
+        let (second, hour, day) = (1_000_000, 3_600_000_000, 86_400_000_000);
+        let month = |minutes| {
+            let align = Align::Calendar(Period::Month, UtcOffset::from_minutes(minutes));
+            FixedWindow::new(2, Micros::ZERO, align).unwrap().into()
+        };
+        let of_a_million = LeakyBucket::new(1_000_000, Micros(second), 10, Micros::ZERO).unwrap().into();
+        let odd_slot = SlidingWindow::new(10, Micros(1_001), Micros(1_001)).unwrap().into();
+        let to_a_slot = 1_001 - (START.0 % 1_001) as i64;
+        let log = SlidingLog::new(2, Micros(second)).unwrap().into();
+        let two = FixedWindow::new(1, Micros(1_000), Align::First).unwrap().into();
+        let ban = Ban::new(3, Micros(hour), Micros(second), 1, Micros(second)).unwrap();
+        let (half, hour, day) = (second as i64 / 2, hour as i64, day);
+        let rows: Vec<(&str, Limit, Option<Ban>, Vec<Step>)> = vec![
+            ("months of UTC", month(0), None, months(&month(0))),
+            ("months behind UTC", month(-330), None, months(&month(-330))),
+            ("months ahead of UTC", month(840), None, months(&month(840))),
+            (
+                "the clock goes back by months",
+                month(-330),
+                None,
+                vec![check(0, 1), check(-70 * day, 1), check(day, 1)],
+            ),
+            (
+                "what is owed for a microsecond comes back within it",
+                of_a_million,
+                None,
+                vec![
+                    check(0, 1),
+                    settle(0, -1, 0),
+                    check(0, 3),
+                    settle(0, -1, 0),
+                    settle(0, -2, 0),
+                    check(0, 1),
+                ],
+            ),
+            (
+                "a part of a slot is rounded up",
+                odd_slot,
+                None,
+                vec![check(to_a_slot, 3), settle(1_001 + 500, -1, 0), check(0, 0)],
+            ),
+            (
+                "a refund when its grant leaves the window",
+                log,
+                None,
+                vec![check(0, 1), check(half, 1), settle(half, -1, 1), check(0, 2)],
+            ),
+            (
+                "denials before the clock went back",
+                two,
+                Some(ban),
+                vec![
+                    check(0, 1),
+                    check(0, 1),
+                    check(0, 1),
+                    check(-hour / 2, 0),
+                    check(0, 2),
+                    check(hour, 1),
+                    check(0, 1),
+                ],
+            ),
+        ];
+        for (name, limit, ban, steps) in rows {
+            let limits = [[limit.clone(), limit]];
+            runs_alike(&store, &limits, &[ban.clone(), ban], &steps)
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
     }
 
     /// Around every boundary: steps of a window, a slot, a microsecond, forth and back.
