@@ -244,7 +244,7 @@ fn what_is_decided_without_redis_is_counted() {
         ("no price for the model", prices.clone(), priced.clone(), &[("policy.p.requests.denied.model", 1), ("model_unknown", 1)]),
         ("no price for the model in shadow", prices, format!(r#""mode": "shadow", {priced}"#),
          &[("policy.p.requests.shadow_denied.model", 1), ("shadow_denied", 1)]),
-        ("no policy is about it", String::new(), String::from(r#""match": {"path": {"exact": "/other"}},"#), &[]),
+        ("no policy matches the request", String::new(), String::from(r#""match": {"path": {"exact": "/other"}},"#), &[]),
     ];
     for (name, global, policy, expected) in cases {
         let mut worker = Worker::configured(&format!(

@@ -863,24 +863,26 @@ fn bounds_of_overrides() -> Vec<(&'static str, Limit, &'static str, u64)> {
     ]
 }
 
-fn bounded_override(redis: &Redis, limit: Limit, text: &str, quota: u64) -> Result<(), Failed> {
+/// A subject with this override, under a policy of one limit.
+fn with_override(redis: &Redis, name: &str, limit: Limit, text: &str) -> Result<Store, Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
     let options = Options { overrides: Overrides::Read, ..Options::default() };
-    store.plan = Plan::new(vec![NamedLimit { name: "b".to_owned(), limit }], options)?;
-    let key = [b"weir:", store.tag.as_slice(), b":override"].concat();
+    store.plan = Plan::new(vec![NamedLimit { name: name.to_owned(), limit }], options)?;
+    let key = key(&store, "override");
     store.redis.call(&[b"SET", &key, text.as_bytes()]);
+    Ok(store)
+}
+
+fn bounded_override(redis: &Redis, limit: Limit, text: &str, quota: u64) -> Result<(), Failed> {
+    let mut store = with_override(redis, "b", limit, text)?;
     let outcome = store.check(Some(spec::START), NONE);
     assert_eq!(outcome.in_force(store.plan.limits())[0].quota(), quota);
     Ok(())
 }
 
 fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
-    let limit = FixedWindow::new(5, Micros::from_secs(60), Align::Clock)?.into();
-    let mut store = Store::new(redis, vec![limit]);
-    let named = NamedLimit { name: "minute".to_owned(), limit: store.plan.limits()[0].clone() };
-    store.plan = Plan::new(vec![named], Options { overrides: Overrides::Read, ..Options::default() })?;
-    let key = [b"weir:", store.tag.as_slice(), b":override"].concat();
-    store.redis.call(&[b"SET", &key, text.as_bytes()]);
+    let limit = FixedWindow::new(5, MINUTE, Align::Clock)?.into();
+    let mut store = with_override(redis, "minute", limit, text)?;
     let outcome = store.check(Some(spec::START), ONE);
     assert_eq!(outcome.limits[0].remaining, left);
     let in_force = outcome.in_force(store.plan.limits());
@@ -898,6 +900,7 @@ fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
     let remaining = outcomes.iter().map(|outcome| outcome.limits[0].remaining);
     assert_eq!(remaining.collect::<Vec<_>>(), [5, left, 5]);
     // The counts stay when the override is deleted.
+    let key = key(&store, "override");
     store.redis.call(&[b"DEL", &key]);
     assert_eq!(store.check(Some(spec::START), ONE).limits[0].remaining, 3);
     store.redis.call(&[b"HSET", &key, b"minute", b"1"]);

@@ -403,18 +403,18 @@ mod each_reply_of_lua_equals_the_pure_limit {
     fn in_histories_that_chance_seldom_finds() {
         let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
         let store = Loaded::new(&server);
-        let (second, hour, day) = (1_000_000, 3_600_000_000, 86_400_000_000);
+        let (second, hour) = (Micros::from_secs(1), Micros::from_secs(3_600));
+        let (half, half_an_hour, day) = (500_000, 1_800_000_000, 86_400_000_000);
         let month = |minutes| {
             let align = Align::Calendar(Period::Month, UtcOffset::from_minutes(minutes));
             FixedWindow::new(2, Micros::ZERO, align).unwrap().into()
         };
-        let of_a_million = LeakyBucket::new(1_000_000, Micros(second), 10, Micros::ZERO).unwrap().into();
+        let of_a_million = LeakyBucket::new(1_000_000, second, 10, Micros::ZERO).unwrap().into();
         let odd_slot = SlidingWindow::new(10, Micros(1_001), Micros(1_001)).unwrap().into();
         let to_a_slot = 1_001 - (START.0 % 1_001) as i64;
-        let log = SlidingLog::new(2, Micros(second)).unwrap().into();
-        let two = FixedWindow::new(1, Micros(1_000), Align::First).unwrap().into();
-        let ban = Ban::new(3, Micros(hour), Micros(second), 1, Micros(second)).unwrap();
-        let (half, hour, day) = (second as i64 / 2, hour as i64, day);
+        let log = SlidingLog::new(2, second).unwrap().into();
+        let one_each_millisecond = FixedWindow::new(1, Micros(1_000), Align::First).unwrap().into();
+        let ban = Ban::new(3, hour, second, 1, second).unwrap();
         let rows: Vec<(&str, Limit, Option<Ban>, Vec<Step>)> = vec![
             ("months of UTC", month(0), None, months(&month(0))),
             ("months behind UTC", month(-330), None, months(&month(-330))),
@@ -452,15 +452,15 @@ mod each_reply_of_lua_equals_the_pure_limit {
             ),
             (
                 "denials before the clock went back",
-                two,
+                one_each_millisecond,
                 Some(ban),
                 vec![
                     check(0, 1),
                     check(0, 1),
                     check(0, 1),
-                    check(-hour / 2, 0),
+                    check(-half_an_hour, 0),
                     check(0, 2),
-                    check(hour, 1),
+                    check(2 * half_an_hour, 1),
                     check(0, 1),
                 ],
             ),
