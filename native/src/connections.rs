@@ -24,6 +24,11 @@ pub const CLOSE: u64 = 2;
 const MAX_AGE: Micros = Micros::from_secs(5);
 /// A connection that has not opened after this time is closed, so that the connector opens another.
 const OPEN_TIMEOUT: Micros = Micros::from_secs(1);
+/// A busy worker reads late what Redis has answered. So such a connection closes only when the worker has had this much loop time, too:
+/// some turns of its event loop, which read what is there.
+const OPEN_LOOP_TIME: Micros = Micros::from_millis(50);
+/// How much loop time passes at most from one tick of the worker to the next.
+const MAX_STEP: Micros = Micros::from_millis(10);
 /// A batch waits for a connection that a worker has requested within this time.
 const EXPECTED_WITHIN: Micros = Micros::from_millis(50);
 
@@ -66,6 +71,8 @@ struct Connection {
     scheduler: Scheduler,
     cluster: String,
     created_at: Micros,
+    /// The worker's loop time when it was created.
+    created_at_loop_time: Micros,
     is_open: bool,
     /// The slots of its batches, if the other slots have a connection, too.
     slots: Slots,
@@ -92,6 +99,9 @@ pub struct Connections {
     connections: Vec<Connection>,
     /// When this worker last requested a connection for suspect slots, by cluster.
     suspect_requested_at: Vec<(String, Micros)>,
+    /// When the worker last ticked.
+    ticked_at: Micros,
+    loop_time: Micros,
 }
 
 /// A listener that leads to a cluster of Redis.
@@ -154,6 +164,7 @@ impl Connections {
             scheduler,
             cluster: cluster.to_owned(),
             created_at: now,
+            created_at_loop_time: self.loop_time,
             is_open: false,
             slots: Slots::Normal,
             is_proven: false,
@@ -277,6 +288,12 @@ impl Connections {
         older.iter_mut().filter(is_replaced).for_each(|old| old.is_retiring = true);
     }
 
+    /// The worker ticks.
+    pub fn tick(&mut self, now: Micros) {
+        self.loop_time = self.loop_time.plus(now.since(self.ticked_at).min(MAX_STEP));
+        self.ticked_at = now;
+    }
+
     /// The oldest connection.
     pub fn first(&self) -> Option<NetworkFilter> {
         self.connections.first().map(|connection| connection.filter)
@@ -301,8 +318,9 @@ impl Connections {
     pub fn next_to_close(&self, now: Micros) -> Option<NetworkFilter> {
         let is_over = |connection: &&Connection| {
             let age = now.since(connection.created_at);
+            let loop_time = self.loop_time.since(connection.created_at_loop_time);
             match (connection.is_open, connection.slots) {
-                (false, _) => age >= OPEN_TIMEOUT,
+                (false, _) => age >= OPEN_TIMEOUT && loop_time >= OPEN_LOOP_TIME,
                 (true, Slots::Suspect) => connection.is_idle() && (connection.is_retiring || age >= MAX_AGE),
                 (true, Slots::Normal) => connection.is_idle() && connection.is_retiring,
             }

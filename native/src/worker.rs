@@ -148,6 +148,7 @@ pub fn scheduled(event: u64) {
     with_clocks(Clock::woken);
     let (limiters, now) = (limiters(), now());
     if event == TICK {
+        with_connections(|connections| connections.tick(now));
         while let Some(connection) = with_connections(|connections| connections.first_without_cluster()) {
             close(connection);
         }

@@ -219,6 +219,21 @@ impl Envoy {
         if ready { Ok(()) } else { Err(self.log()) }
     }
 
+    /// What it logged last, and what it has counted: what a test leaves of a failure that does not come again.
+    fn account(&self) -> String {
+        const LINES: usize = 40;
+        const STATS: &str =
+            "/stats?usedonly&type=Counters&filter=^(cluster|http|wasmcustom|dynamicmodulescustom)";
+        let log = fs::read(self.folder.join("log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default().join("\n");
+        let counted = send(self.admin, &Request::get(STATS));
+        let counted =
+            counted.map_or_else(|error| error.to_string(), |told| String::from_utf8_lossy(&told.body).into());
+        format!("Envoy logged last:\n{last}\nand has counted:\n{counted}")
+    }
+
     fn has_ended(&mut self) -> bool {
         self.process.try_wait().expect("Envoy's state").is_some()
     }
@@ -226,6 +241,9 @@ impl Envoy {
 
 impl Drop for Envoy {
     fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.account());
+        }
         // Both fail only when it has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an Envoy does to the module that enters it again and frees what it may.
 
+use std::time::Duration;
+
 use super::envoy::{Answers, Within};
 use super::world::{self, Limiter, Listener, Request, connections, turn, until};
 
@@ -140,6 +142,21 @@ fn connections_close_while_requests_wait() {
     world.store.answers = Answers::Later;
     until("an end", &world.listeners(), || requests.iter().any(|request| request.status() > 0));
     requests.iter().for_each(Request::cancel);
+}
+
+/// A worker that is so busy that a connection needs longer to open than a Redis that hangs would get.
+#[test]
+fn a_connection_opens_in_a_few_turns_however_long_they_take() {
+    let mut world = World::new("busy");
+    world::close_all();
+    world.store.answers = Answers::After(4);
+    let limiter = world.limiter();
+    let request = limiter.request("ann", Within::End, None);
+    until("an answer", &world.listeners(), || {
+        std::thread::sleep(Duration::from_millis(400));
+        request.status() > 0
+    });
+    assert_eq!(request.status(), 200);
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub enum Answers {
     /// The replies come with a later event.
     #[default]
     Later,
+    /// After so many turns of the event loop.
+    After(usize),
     /// Within the call that injects them, as `redis_proxy` answers errors.
     Within,
     /// The connection closes within that call.
@@ -221,7 +223,8 @@ callbacks! {
         let (connection, commands) = (of::<Connection>(filter), text(data));
         match connection.answers.get() {
             Answers::Never => {}
-            Answers::Later => world::later(connection.id, redis::replies(&commands)),
+            Answers::Later => world::later(connection.id, redis::replies(&commands), 1),
+            Answers::After(turns) => world::later(connection.id, redis::replies(&commands), turns),
             Answers::Within => world::write(filter, &redis::replies(&commands), false),
             Answers::Closes => world::close(filter),
         }

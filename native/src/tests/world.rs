@@ -49,8 +49,8 @@ struct Worker {
     events: Events,
     streams: BTreeMap<u64, Envoy>,
     connections: BTreeMap<u64, Envoy>,
-    /// What Redis answers with the next events.
-    replies: Vec<(u64, Vec<u8>)>,
+    /// What Redis answers, and after how many turns.
+    replies: Vec<(u64, Vec<u8>, usize)>,
 }
 
 thread_local! {
@@ -65,9 +65,9 @@ pub fn events() -> Events {
     worker(|worker| Arc::clone(&worker.events))
 }
 
-/// Redis answers with a later event.
-pub fn later(connection: u64, replies: Vec<u8>) {
-    worker(|worker| worker.replies.push((connection, replies)));
+/// Redis answers after so many turns.
+pub fn later(connection: u64, replies: Vec<u8>, turns: usize) {
+    worker(|worker| worker.replies.push((connection, replies, turns)));
 }
 
 // --- Streams ----------------------------------------------------------------------------------------------------------
@@ -294,9 +294,10 @@ pub fn turn(listeners: &[&Listener]) -> bool {
     }
     let (events, replies) = worker(|worker| {
         let events = std::mem::take(&mut *worker.events.lock().unwrap());
-        (events, std::mem::take(&mut worker.replies))
+        worker.replies.iter_mut().for_each(|(_, _, turns)| *turns -= 1);
+        (events, worker.replies.extract_if(.., |(_, _, turns)| *turns == 0).collect::<Vec<_>>())
     });
-    for (id, bytes) in replies {
+    for (id, bytes, _) in replies {
         happened = true;
         if let Some(connection) = worker(|worker| worker.connections.get(&id).copied()) {
             write(connection, &bytes, false);
