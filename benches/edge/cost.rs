@@ -6,11 +6,13 @@ use std::io;
 
 use crate::support::redis::Connection;
 
-/// What the scheduler knows of some processes, in nanoseconds: the sum of all their threads.
+/// What the kernel knows of some processes, in nanoseconds: the sum of all their threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cpu {
     /// How long they have run, in user and kernel mode.
     pub used: u64,
+    /// How much of that in kernel mode. It is known in hundredths of a second.
+    pub kernel: u64,
     /// How long they were ready to run, and another process had their core.
     pub waited: u64,
 }
@@ -22,16 +24,25 @@ pub fn cpu(pids: &[u32]) -> io::Result<Cpu> {
     let mut sum = Cpu::default();
     for pid in pids {
         for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let thread = thread?.path();
             // "<on a CPU> <waiting for one> <how often>"; /proc/<pid>/stat has the first in hundredths of a second.
-            let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
+            let schedstat = fs::read_to_string(thread.join("schedstat"))?;
             let mut fields = schedstat.split_ascii_whitespace().map(str::parse::<u64>);
             let (Some(Ok(used)), Some(Ok(waited))) = (fields.next(), fields.next()) else {
                 return Err(io::Error::other(format!("schedstat of {pid}: {schedstat:?}")));
             };
-            sum = Cpu { used: sum.used + used, waited: sum.waited + waited };
+            let kernel = kernel(&fs::read_to_string(thread.join("stat"))?).unwrap_or_default();
+            sum = Cpu { used: sum.used + used, kernel: sum.kernel + kernel, waited: sum.waited + waited };
         }
     }
     Ok(sum)
+}
+
+/// The field `stime` of /proc/<pid>/stat, in nanoseconds. The name before it may have spaces.
+fn kernel(stat: &str) -> Option<u64> {
+    const TICK: u64 = 10_000_000;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(12)?.parse().ok().map(|ticks: u64| ticks * TICK)
 }
 
 /// A process and its children.

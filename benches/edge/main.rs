@@ -265,6 +265,9 @@ fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Re
         proxy_us: used(0),
         redis_us: used(1),
         service_us: used(2),
+        kernel_us: (0..3).map(|which| after[which].kernel - before[which].kernel).sum::<u64>() as f64
+            / requests
+            / 1e3,
         redis_commands: (commands[1] - commands[0]) as f64 / requests,
         waited: (after[0].waited - before[0].waited) as f64 / sample.elapsed.as_nanos() as f64,
         errors: sample.errors,

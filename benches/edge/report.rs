@@ -87,6 +87,8 @@ pub struct Figures {
     pub redis_us: f64,
     /// The rate-limit service, where the benchmark has started one.
     pub service_us: f64,
+    /// How much of all three was spent in the kernel.
+    pub kernel_us: f64,
     pub redis_commands: f64,
     /// The part of the time in which the edge was ready to run, and another process had its core.
     pub waited: f64,
@@ -195,6 +197,7 @@ impl Report {
             proxy_us: median(&all(|figures| figures.proxy_us)),
             redis_us: median(&all(|figures| figures.redis_us)),
             service_us: median(&all(|figures| figures.service_us)),
+            kernel_us: median(&all(|figures| figures.kernel_us)),
             redis_commands: median(&all(|figures| figures.redis_commands)),
             waited: median(&all(|figures| figures.waited)),
             errors: rounds.values().map(|figures| figures.errors).sum(),
@@ -279,16 +282,19 @@ impl Report {
     }
 
     fn table(&self) -> String {
-        const HEADS: [[&str; 15]; 2] = [
+        const HEADS: [[&str; 16]; 2] = [
             [
                 "conns", "subjects", "rounds", "req/s", "p50", "±", "p99", "proxy", "redis", "service",
-                "CPU", "±", "added", "redis", "errors",
+                "CPU", "±", "kernel", "added", "redis", "errors",
             ],
-            ["", "", "", "", "µs", "µs", "µs", "CPU µs", "CPU µs", "CPU µs", "µs", "µs", "µs", "cmds", ""],
+            [
+                "", "", "", "", "µs", "µs", "µs", "CPU µs", "CPU µs", "CPU µs", "µs", "µs", "µs", "µs",
+                "cmds", "",
+            ],
         ];
-        const WIDTHS: [usize; 15] = [6, 9, 7, 8, 9, 8, 9, 8, 8, 9, 8, 7, 8, 8, 7];
+        const WIDTHS: [usize; 16] = [6, 9, 7, 8, 9, 8, 9, 8, 8, 9, 8, 7, 8, 8, 8, 7];
         let width = self.names().iter().map(|name| name.len()).max().unwrap_or(0).max(20) + 2;
-        let line = |name: &str, cells: [String; 15]| {
+        let line = |name: &str, cells: [String; 16]| {
             let cells: String =
                 cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:>width$}")).collect();
             format!("{name:<width$}{cells}\n")
@@ -315,6 +321,7 @@ impl Report {
                 if median.service_us > 0.0 { format!("{:.2}", median.service_us) } else { String::new() },
                 format!("{:.2}", median.cpu()),
                 format!("{cpu_spread:.2}"),
+                format!("{:.2}", median.kernel_us),
                 added.map_or(String::new(), |added| format!("{:.2}", added.is)),
                 format!("{:.3}", median.redis_commands),
                 median.errors.to_string(),
@@ -388,6 +395,7 @@ impl Report {
                 "p99_us": rounded(median.p99_us, 10.0),
                 "cpu_us": {"proxy": rounded(median.proxy_us, 1e3), "redis": rounded(median.redis_us, 1e3),
                            "service": rounded(median.service_us, 1e3),
+                           "kernel": rounded(median.kernel_us, 1e3),
                            "total": rounded(median.cpu(), 1e3), "spread": rounded(cpu_spread, 1e3),
                            "added": added.as_ref().map(interval)},
                 "redis_commands_per_request": rounded(median.redis_commands, 1e4),

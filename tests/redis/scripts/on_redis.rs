@@ -110,6 +110,8 @@ fn tests() -> Vec<(String, Test)> {
     }
     add("expiry: a larger bucket's state that a smaller one cuts off".to_owned(), Box::new(outlives));
     add("expiry: what another window began".to_owned(), Box::new(begun_by_another));
+    add("permits are released once".to_owned(), Box::new(released_once));
+    add("forged: the sum of a sliding window".to_owned(), Box::new(forged_sum));
     for (name, commands, wanted) in operators() {
         add(format!("ban: {name}"), Box::new(move |redis| ruled(redis, &commands, wanted)));
     }
@@ -187,16 +189,21 @@ fn lives(store: &mut Store, brought: Option<Micros>, began: i64, full: &[&Outcom
 
 /// What another limit denies, and what asks for nothing, leaves a key as it is: none, or something of another type.
 fn untouched(redis: &Redis, limit: Limit) -> Result<(), Failed> {
-    let full = LeakyBucket::new(1, Micros::from_secs(3_600), 1, Micros::ZERO)?;
-    let mut store = Store::new(redis, vec![limit, full.into()]);
-    assert_eq!(store.check(Some(BROUGHT), ONE).granted, 1);
-    let key = store.key(0);
-    store.redis.call(&[b"DEL", &key]);
-    assert_eq!(store.check(Some(BROUGHT), ONE).granted, 0);
-    assert_eq!(store.redis.integer(&[b"EXISTS", &key]), 0);
-    store.redis.call(&[b"SADD", &key, b"a"]);
-    assert_eq!(store.check(Some(BROUGHT), ONE).granted, 0);
-    assert_eq!(store.redis.integer(&[b"SCARD", &key]), 1);
+    let hour = Micros::from_secs(3_600);
+    // One that is asked before the limit, and one that is asked after it, also if it counts when it is asked.
+    let full =
+        [LeakyBucket::new(1, hour, 1, Micros::ZERO)?.into(), FixedWindow::new(1, hour, Align::Clock)?.into()];
+    for full in full {
+        let mut store = Store::new(redis, vec![limit.clone(), full]);
+        assert_eq!(store.check(Some(BROUGHT), ONE).granted, 1);
+        let key = store.key(0);
+        store.redis.call(&[b"DEL", &key]);
+        assert_eq!(store.check(Some(BROUGHT), ONE).granted, 0);
+        assert_eq!(store.redis.integer(&[b"EXISTS", &key]), 0);
+        store.redis.call(&[b"SADD", &key, b"a"]);
+        assert_eq!(store.check(Some(BROUGHT), ONE).granted, 0);
+        assert_eq!(store.redis.integer(&[b"SCARD", &key]), 1);
+    }
     Ok(())
 }
 
@@ -223,22 +230,66 @@ fn begun_by_another(redis: &Redis) -> Result<(), Failed> {
     };
     let permits: Limit = Concurrency::new(9, MINUTE)?.into();
     let back = |days: u64| Micros(BROUGHT.0 - days * 86_400_000_000);
-    let rows: [(&str, Limit, Limit, Micros); 3] = [
-        ("a day, then a month", calendar(Period::Day), calendar(Period::Month), BROUGHT),
-        ("months, and the clock goes back", calendar(Period::Month), calendar(Period::Month), back(70)),
-        ("permits, and the clock goes back", permits.clone(), permits, back(1)),
+    // The first and the last time at which permits get the same expiry, which is not the ttl later; and the last at which they are held.
+    let (ttl, slot) = (60_000_010, 3_750_000);
+    let odd: Limit = Concurrency::new(9, Micros(ttl))?.into();
+    let first = (BROUGHT.0 + ttl).next_multiple_of(slot) + 1 - ttl;
+    let (again, last) = (first + slot - 1, first + ttl + slot - 2);
+    let rows: [(&str, Vec<(Limit, Micros)>); 4] = [
+        ("a day, then a month", vec![(calendar(Period::Day), BROUGHT), (calendar(Period::Month), BROUGHT)]),
+        (
+            "months, and the clock goes back",
+            vec![(calendar(Period::Month), BROUGHT), (calendar(Period::Month), back(70))],
+        ),
+        ("permits, and the clock goes back", vec![(permits.clone(), BROUGHT), (permits, back(1))]),
+        (
+            "permits, and the clock goes back to others that are held",
+            vec![(odd.clone(), Micros(first)), (odd.clone(), Micros(last)), (odd, Micros(again))],
+        ),
     ];
-    for (name, first, second, later) in rows {
-        let mut store = Store::new(redis, vec![first]);
-        store.check(Some(BROUGHT), ONE);
-        store.plan = plan(vec![second]);
+    for (name, checks) in rows {
+        let ((limit, later), before) = checks.split_last().expect("checks");
+        let mut store = Store::new(redis, vec![limit.clone()]);
+        for (limit, at) in before {
+            store.plan = plan(vec![limit.clone()]);
+            assert_eq!(store.check(Some(*at), ONE).granted, 1);
+        }
+        store.plan = plan(vec![limit.clone()]);
         for _ in 0..2 {
             let began = clock(&mut store);
-            let outcome = store.check(Some(later), ONE);
-            lives(&mut store, Some(later), began, &[&outcome])
+            let outcome = store.check(Some(*later), ONE);
+            lives(&mut store, Some(*later), began, &[&outcome])
                 .map_err(|failed| format!("{name}: {failed:?}"))?;
         }
     }
+    Ok(())
+}
+
+/// Permits are released once, and an hour after they have expired, too.
+fn released_once(redis: &Redis) -> Result<(), Failed> {
+    let mut store = Store::new(redis, vec![Concurrency::new(9, MINUTE)?.into()]);
+    let first = store.check(Some(BROUGHT), ONE);
+    let second = store.check(Some(Micros(BROUGHT.0 + MINUTE.0 / 2)), Ask::new(4, 1));
+    let (one, others): (Vec<_>, Vec<_>) = (first.permits(1).collect(), second.permits(1).collect());
+    assert_eq!([store.release(Some(BROUGHT), &one), store.release(Some(BROUGHT), &one)], [1, 0]);
+    let expired = second.at.0 + second.limits[0].reset.0;
+    for millis in [3_599_999, 3_600_000, 3_600_001] {
+        assert_eq!(store.release(Some(Micros(expired + millis * 1_000)), &others), 1, "{millis} ms later");
+    }
+    Ok(())
+}
+
+/// A sum that is less than the slots of which it is: what leaves the window takes no more than there is.
+fn forged_sum(redis: &Redis) -> Result<(), Failed> {
+    let slot = Micros::from_secs(10);
+    let mut store = Store::new(redis, vec![SlidingWindow::new(9, Micros(2 * slot.0), slot)?.into()]);
+    let start = spec::START.0 / slot.0 * slot.0;
+    let six = |number: u64| number.to_le_bytes()[..6].to_vec();
+    let state = [start.to_le_bytes().to_vec(), six(0), six(5), six(5), six(0)].concat();
+    let key = store.key(0);
+    store.redis.call(&[b"SET", &key, &state]);
+    let next = store.check(Some(Micros(start + slot.0)), NONE);
+    assert_eq!(next.limits[0].remaining, 9 - 5, "5 in the slot that is just leaving, and 0 in the others");
     Ok(())
 }
 
@@ -247,6 +298,8 @@ fn expiry(redis: &Redis, limit: Limit, brought: Option<Micros>) -> Result<(), Fa
     let asked = store.check(brought, NONE);
     assert_eq!(expires(&mut store), -2, "asking leaves no key");
     assert_eq!(asked.limits[0].reset, Micros::ZERO);
+    store.settle(brought, 0, &asked);
+    assert_eq!(expires(&mut store), -2, "nor does it to settle nothing");
     assert_eq!(
         store.check(brought, Ask::new(1, u64::MAX)).granted,
         u32::from(limit.cost(ONE) == 1 && matches!(limit, Limit::Concurrency(_)))
@@ -494,6 +547,12 @@ fn ruled(redis: &Redis, commands: &[&str], wanted: Rest) -> Result<(), Failed> {
     }
     let outcome = store.check(None, NONE);
     assert_eq!(rest(&outcome), wanted, "{outcome:?}");
+    let imposed = wanted != Rest::No && !commands[0].contains("until");
+    let left = store.redis.integer(&[b"PTTL", key.as_bytes()]);
+    if let (true, RetryAfter::After(span), Ok(left)) = (imposed, outcome.ban, u64::try_from(left)) {
+        let lives = Micros::from_millis(left + 1).min(Micros::from_secs(316_224_000));
+        assert!(span >= lives, "{span:?} of {lives:?}: the ban is still there then");
+    }
     // Settlements read the same. To be denied is no denial that counts while the subject is banned, and one otherwise.
     assert_eq!(rest(&store.settle(None, 0, &outcome)), wanted);
     assert_eq!(rest(&store.check(None, ONE)), wanted);
@@ -854,6 +913,9 @@ fn bounds_of_overrides() -> Vec<(&'static str, Limit, &'static str, u64)> {
         ("not within ten years, in steps", steps(), r#"{"b": {"capacity": 316224001}}"#, 5),
         ("not within ten years with its overdraft, in steps", steps(), r#"{"b": {"capacity": 316224000, "overdraft": 1}}"#, 5),
         ("a refill of nothing", flow(), r#"{"b": {"refill": 0, "capacity": 7}}"#, 7),
+        ("a burst of nothing", leaky(1, second, 0), r#"{"b": {"burst": 0}}"#, 5),
+        ("a capacity of nothing", flow(), r#"{"b": {"capacity": 0}}"#, 5),
+        ("a capacity of nothing, in steps", steps(), r#"{"b": {"capacity": 0}}"#, 5),
         ("a rate of nothing", leaky(1, second, 0), r#"{"b": {"rate": 0, "burst": 7}}"#, 7),
         ("full again within ten years", leaky(1, second, 0), r#"{"b": {"burst": 316224000}}"#, 316_224_000),
         ("not within ten years", leaky(1, second, 0), r#"{"b": {"burst": 316224001}}"#, 5),

@@ -74,8 +74,16 @@ pub fn trials(server: &Arc<Redis>) -> Vec<Trial> {
             })
         })
         .collect();
+    let own = Arc::clone(server);
+    trials.push(Trial::test("usage: intervals expire, and the index forgets them", move || expiry(&own)));
     let server = Arc::clone(server);
-    trials.push(Trial::test("usage: intervals expire, and the index forgets them", move || expiry(&server)));
+    trials.push(Trial::test("usage: what stands there and is no count is replaced", move || {
+        let mut connection = server.connect();
+        connection.call(&[b"HSET", key("replaced", AT).as_bytes(), b"{p|a}", b"what is this"]);
+        write(&mut connection, "replaced", (1, 1), AT, 10, &[("{p|a}", 5, 1)]);
+        let wanted = BTreeMap::from([("{p|a}".to_owned(), "5 1".to_owned())]);
+        check(&hash(&mut connection, &key("replaced", AT)), &wanted, &AT)
+    }));
     trials
 }
 
@@ -88,8 +96,8 @@ fn expiry(server: &Redis) -> Result<(), Failed> {
     let mut connection = server.connect();
     let now = connection.say("TIME").lines().nth(2).and_then(|text| text.trim().parse::<u64>().ok());
     let this = now.expect("a time") / HOUR * HOUR;
-    let old = this - 40 * HOUR;
-    for (number, start) in [(1, old), (2, old + HOUR), (3, this)] {
+    let (old, kept) = (this - 40 * HOUR, this - 24 * HOUR);
+    for (number, start) in [(1, old), (2, old + HOUR), (3, kept), (4, this)] {
         write(&mut connection, "expiry", (1, number), start, 10, &[("{p|a}", 1, 1)]);
     }
     let ttl = connection.integer(&[b"TTL", key("expiry", this).as_bytes()]);
@@ -99,7 +107,7 @@ fn expiry(server: &Redis) -> Result<(), Failed> {
     }
     let index = index_key("expiry");
     let known = list(&connection.call(&[b"ZRANGE", index.as_bytes(), b"0", b"-1"]));
-    check(&known, &vec![format!("{this}:{HOUR}")], &0)?;
+    check(&known, &vec![format!("{kept}:{HOUR}"), format!("{this}:{HOUR}")], &0)?;
     for (key, most) in [(index.clone(), KEEP + hour), (format!("{index}:worker:{:016x}", 1), 3_600)] {
         let ttl = connection.integer(&[b"TTL", key.as_bytes()]);
         if !(most - 60..=most).contains(&ttl) {

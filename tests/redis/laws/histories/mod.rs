@@ -392,8 +392,19 @@ mod each_reply_of_lua_equals_the_pure_limit {
     }
 
     fn check(passes: i64, requests: u32) -> Step {
-        Step { passes, configuration: 0, kept_percent: 0, act: Act::Check { requests, cost: 1 } }
+        check_of(passes, requests, 1)
     }
+
+    fn check_of(passes: i64, requests: u32, cost: u64) -> Step {
+        Step { passes, configuration: 0, kept_percent: 0, act: Act::Check { requests, cost } }
+    }
+
+    fn under_the_second(step: Step) -> Step {
+        Step { configuration: 1, ..step }
+    }
+
+    /// So many units a second that a double does not hold their products.
+    const MANY: u64 = 10_000_000_019;
 
     fn settle(passes: i64, units: i64, ago: usize) -> Step {
         Step { passes, configuration: 0, kept_percent: 0, act: Act::Settle { units, ago } }
@@ -409,25 +420,34 @@ mod each_reply_of_lua_equals_the_pure_limit {
             let align = Align::Calendar(Period::Month, UtcOffset::from_minutes(minutes));
             FixedWindow::new(2, Micros::ZERO, align).unwrap().into()
         };
-        let of_a_million = LeakyBucket::new(1_000_000, second, 10, Micros::ZERO).unwrap().into();
+        let of_a_million: Limit = LeakyBucket::new(1_000_000, second, 10, Micros::ZERO).unwrap().into();
+        let of_a_million_too = of_a_million.clone();
         let odd_slot = SlidingWindow::new(10, Micros(1_001), Micros(1_001)).unwrap().into();
         let to_a_slot = 1_001 - (START.0 % 1_001) as i64;
         let log = SlidingLog::new(2, second).unwrap().into();
         let one_each_millisecond = FixedWindow::new(1, Micros(1_000), Align::First).unwrap().into();
         let ban = Ban::new(3, hour, second, 1, second).unwrap();
-        let rows: Vec<(&str, Limit, Option<Ban>, Vec<Step>)> = vec![
-            ("months of UTC", month(0), None, months(&month(0))),
-            ("months behind UTC", month(-330), None, months(&month(-330))),
-            ("months ahead of UTC", month(840), None, months(&month(840))),
+        let an_hour = FixedWindow::new(2, hour, Align::First).unwrap();
+        let next_month =
+            Subject::default().check(&[month(-330)], None, START, Ask::new(1, 1)).limits[0].reset;
+        let month_behind = next_month.0 as i64;
+        let overdrawn: Limit =
+            TokenBucket::new(MANY, MANY, second, Refill::Continuous, 5 * MANY).unwrap().into();
+        let of_a_billion = LeakyBucket::new(1_000_000_000, second, 10, Micros::ZERO).unwrap().into();
+        let both = |limit: Limit| [limit.clone(), limit];
+        let rows: Vec<(&str, [Limit; 2], Option<Ban>, Vec<Step>)> = vec![
+            ("months of UTC", both(month(0)), None, months(&month(0))),
+            ("months behind UTC", both(month(-330)), None, months(&month(-330))),
+            ("months ahead of UTC", both(month(840)), None, months(&month(840))),
             (
                 "the clock goes back by months",
-                month(-330),
+                both(month(-330)),
                 None,
                 vec![check(0, 1), check(-70 * day, 1), check(day, 1)],
             ),
             (
                 "what is owed for a microsecond comes back within it",
-                of_a_million,
+                both(of_a_million),
                 None,
                 vec![
                     check(0, 1),
@@ -440,27 +460,99 @@ mod each_reply_of_lua_equals_the_pure_limit {
             ),
             (
                 "a part of a slot is rounded up",
-                odd_slot,
+                both(odd_slot),
                 None,
                 vec![check(to_a_slot, 3), settle(1_001 + 500, -1, 0), check(0, 0)],
             ),
             (
                 "a refund when its grant leaves the window",
-                log,
+                both(log),
                 None,
                 vec![check(0, 1), check(half, 1), settle(half, -1, 1), check(0, 2)],
             ),
             (
                 "denials before the clock went back",
-                one_each_millisecond,
+                both(one_each_millisecond),
                 Some(ban),
                 vec![check(0, 2), check(-half_an_hour, 1), check(2 * half_an_hour, 2), check(0, 0)],
             ),
+            (
+                "an hour's window of the month before",
+                [an_hour.into(), month(-330)],
+                None,
+                vec![
+                    check(month_behind - half_an_hour, 1),
+                    under_the_second(check(half_an_hour, 1)),
+                    under_the_second(check(0, 1)),
+                ],
+            ),
+            (
+                "a bucket of many units a second in overdraft",
+                both(overdrawn.clone()),
+                None,
+                // The last leaves one part of a microsecond over.
+                vec![check_of(0, 1, MANY), settle(0, 4 * MANY as i64, 0), check(0, 0), check(368_421, 0)],
+            ),
+            (
+                "more comes back than was taken, and a part of a microsecond",
+                both(overdrawn.clone()),
+                None,
+                vec![check_of(0, 1, 15_000), settle(0, -25_000, 0)],
+            ),
+            (
+                "less than a microsecond comes back",
+                both(overdrawn.clone()),
+                None,
+                vec![check_of(0, 1, 5_000), settle(0, -15_000, 0), check(0, 0)],
+            ),
+            (
+                "what is owed for a microsecond comes back under wide numbers",
+                [of_a_million_too, overdrawn.clone()],
+                None,
+                vec![check(0, 1), under_the_second(settle(0, -20_000, 0)), under_the_second(check(0, 0))],
+            ),
+            (
+                "what is owed for a part of a microsecond comes back under wide numbers",
+                [of_a_billion, overdrawn],
+                None,
+                vec![check(0, 1), under_the_second(settle(0, -20_000, 0)), under_the_second(check(0, 0))],
+            ),
+            (
+                "the clock goes back month by month",
+                both(month(840)),
+                None,
+                [check(0, 1)].into_iter().chain([check(-31 * day, 1); 14]).collect(),
+            ),
         ];
-        for (name, limit, ban, steps) in rows {
-            let limits = [[limit.clone(), limit]];
-            runs_alike(&store, &limits, &[ban.clone(), ban], &steps)
+        for (name, limits, ban, steps) in rows {
+            runs_alike(&store, &[limits], &[ban.clone(), ban], &steps)
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+
+    /// A smaller bucket cuts off what a larger one counts, and the larger one counts on: where what was cut off is ten years, and where it
+    /// has just come back.
+    #[test]
+    fn of_buckets_of_two_sizes() {
+        const TEN_YEARS: i64 = 316_224_000_000_000;
+        let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+        let store = Loaded::new(&server);
+        let second = 1_000_000;
+        for (units, more) in [1, MANY].into_iter().flat_map(|units| [(units, -1), (units, 0), (units, 1)]) {
+            let bucket = |seconds| {
+                let burst = seconds * units;
+                LeakyBucket::new(units, Micros::from_secs(1), burst, Micros::ZERO).unwrap().into()
+            };
+            let full = |passes: i64| under_the_second(check(passes, 1));
+            let histories = [
+                vec![full(0), full(70 * second - TEN_YEARS + more), check(0, 0)],
+                vec![full(0), full(80 * second + more), check(0, 0)],
+            ];
+            for then in histories {
+                let steps: Vec<Step> = [check_of(0, 1, 80 * units)].into_iter().chain(then).collect();
+                runs_alike(&store, &[[bucket(90), bucket(10)]], &[None, None], &steps)
+                    .unwrap_or_else(|error| panic!("{units} units a second, {more} µs: {error}"));
+            }
         }
     }
 
