@@ -145,6 +145,7 @@ fn connections_close_while_requests_wait() {
 }
 
 /// A worker that is so busy that a connection needs longer to open than a Redis that hangs would get.
+#[cfg_attr(miri, ignore = "a turn takes seconds under Miri, and has several ticks")]
 #[test]
 fn a_connection_opens_in_a_few_turns_however_long_they_take() {
     let mut world = World::new("busy");

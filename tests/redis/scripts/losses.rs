@@ -182,8 +182,9 @@ fn evicts() -> Result<(), Failed> {
         granted.expect("a grant");
         store.redis.info("stats", "evicted_keys") >= 200.0
     });
-    let evicted = redis.connect().info("stats", "evicted_keys");
     let forgotten = forgotten(&redis, &used);
+    // Redis has evicted some for the connection that lifts its limit, too, and none since.
+    let evicted = redis.connect().info("stats", "evicted_keys");
     let subjects = forgotten.iter().filter(|units| **units > 0).count();
     assert_eq!(subjects as f64, evicted, "each evicted subject, and no other");
     let sum = |units: &[u32]| f64::from(units.iter().sum::<u32>());
