@@ -67,7 +67,7 @@ object! {
         "The cost is a number in the request's JSON body, rounded up. A body that cannot be read costs `max`, and so does a value that is a \
          string, an array, an object, `true`, `false` or a negative number. `null` is no value.";
     paths: List<Text> = list(&text(&BODY_PATH), 1, MAX_BODY_PATHS)
-        .required("Where it stands: `max_tokens`. The largest of the numbers at these paths counts."),
+        .required("Where it stands: `max_tokens`. The largest of the numbers at these paths counts. A path that leads to several values cannot be read."),
     on_missing: Count<u64> = units().default("1", "The cost when there is none at any of them."),
     min: Count<u64> = min(),
     max: Count<u64> = max(),

@@ -136,6 +136,10 @@ pub fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<S
 /// The largest configuration, in bytes of JSON.
 pub const MAX_LENGTH: usize = 1024 * 1024;
 
+/// How deep objects and lists may lie in each other. Envoy reads no protobuf that is nested more than 100 messages deep, and makes up to three
+/// of each object.
+pub const MAX_NESTING: usize = 32;
+
 /// What to limit, and how to reach the store.
 #[derive(Debug)]
 pub struct Config {
@@ -281,6 +285,12 @@ impl Config {
                 return Err(errors.found);
             }
         };
+        let nesting = json.nesting();
+        if nesting > MAX_NESTING {
+            let found = format_args!("objects and lists in each other, {nesting} levels deep");
+            errors.add("", found, format_args!("up to {MAX_NESTING} levels"));
+            return Err(errors.found);
+        }
         let json = schema::check(json, &Kind::Object(&DOCUMENT.shape), "", &mut errors);
         if !errors.found.is_empty() {
             return Err(errors.found);

@@ -47,6 +47,17 @@ impl Json {
         }
     }
 
+    /// How many objects and lists lie in each other, at most.
+    pub fn nesting(&self) -> usize {
+        match self {
+            Self::List(items) => items.iter().map(Self::nesting).max().unwrap_or_default().saturating_add(1),
+            Self::Object(fields) => {
+                fields.iter().map(|(_, value)| value.nesting()).max().unwrap_or_default().saturating_add(1)
+            }
+            _ => 0,
+        }
+    }
+
     /// Reads a JSON text.
     ///
     /// # Errors

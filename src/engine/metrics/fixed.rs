@@ -78,7 +78,7 @@ metrics! {
     batches = engine.stores.iter().map(|store| store.sent().0).sum(), "Batches sent to Redis.";
     commands = engine.stores.iter().map(|store| store.sent().1).sum(), "Commands sent to Redis.";
     settled = engine.requests.settled.requests, "Requests whose true cost their response told.";
-    units_charged = engine.requests.settled.charged, "Units charged after responses, because requests cost more than they had reserved.";
+    units_charged = engine.requests.settled.charged, "Units by which requests cost more than they had reserved. Limits are charged for what they have left of them.";
     units_refunded = engine.requests.settled.refunded, "Units refunded after responses, because requests cost less than they had reserved.";
     settlements_lost = engine.lost_settlements, "Refunds, charges and releases that Redis may not have made.";
     bodies_unreadable = engine.requests.settled.unreadable, "Responses whose body a policy needed to tell the cost, and could not read.";

@@ -106,6 +106,20 @@ fn a_configuration_too_large_is_not_even_read() {
     assert_eq!(errors(&text), ["$: found 1048578 bytes, allowed: up to 1048576 bytes"]);
 }
 
+#[test]
+fn a_configuration_nested_too_deep_is_refused() {
+    let nested = |count: usize| {
+        let not = r#"{"not": "#.repeat(count);
+        json(r#"{"policies": [{P, "match": NOT}]}"#)
+            .replace("NOT", &format!("{not}{{}}{}", "}".repeat(count)))
+    };
+    assert_eq!(errors(&nested(config::MAX_NESTING - 4)), Vec::<String>::new());
+    assert_eq!(
+        errors(&nested(config::MAX_NESTING - 3)),
+        ["$: found objects and lists in each other, 33 levels deep, allowed: up to 32 levels"]
+    );
+}
+
 #[cfg(not(target_arch = "wasm32"))]
 mod properties {
     use proptest::prelude::*;
