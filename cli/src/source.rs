@@ -281,6 +281,10 @@ impl Limiter<'_> {
         if value.is_string() || word == taken {
             return String::new();
         }
+        // Nothing is written there: the place is that of the colon.
+        if word == ":" {
+            return " (no value is written there)".to_owned();
+        }
         format!(" (YAML takes {word} for {taken}; in quotes it is text)")
     }
 
