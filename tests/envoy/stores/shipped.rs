@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The configurations for other stores are `envoy/weir.yaml` or `envoy/native.yaml` with another store, and say nothing else.
+//! The configurations for other stores are `envoy/weir.yaml` or `envoy/native.yaml` with another store, and say nothing else. Envoy reads in
+//! them what weir allows.
 
-use crate::support::weir::{Host, Kind};
+use crate::support::redis::Redis;
+use crate::support::upstream::Upstream;
+use crate::support::weir::{Host, Kind, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("envoy/cluster.yaml is envoy/weir.yaml but for the store", || same_in_wasm(Kind::Cluster)),
@@ -10,7 +13,26 @@ pub const TESTS: &[(&str, fn())] = &[
     ("envoy/native-cluster.yaml is envoy/native.yaml but for the store", || same_in_native(Kind::Cluster)),
     ("envoy/native-tls.yaml is envoy/native.yaml but for the store", || same_in_native(Kind::Tls)),
     ("envoy/native-sentinel.yaml is envoy/native.yaml but for the store", || same_in_native(Kind::Sentinel)),
+    ("Envoy reads a configuration that is nested as deep as weir allows", the_deepest_loads),
 ];
+
+fn the_deepest_loads() {
+    let (redis, upstream) = (Redis::absent(), Upstream::start());
+    // Below the policy's `match`, an object in the fourth level.
+    let below = weir::config::MAX_NESTING - 4;
+    let nots = format!("{}{{}}{}", r#"{"not": "#.repeat(below), "}".repeat(below));
+    let lists = format!("{}{{}}{}", r#"{"any": [{}, "#.repeat(below / 2), "]}".repeat(below / 2));
+    for deepest in [nots, lists] {
+        let limiter = format!(
+            r#"{{"policies": [{{"name": "p", "match": {deepest}, "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}}]}}]}}"#
+        );
+        // As weir's own files have it, and not as a text.
+        let template = template("the limiter", redis.address(), upstream.address())
+            .with("google.protobuf.StringValue", "google.protobuf.Struct")
+            .with("\"the limiter\"", limiter);
+        template.try_start().expect("it loads");
+    }
+}
 
 fn same_in_wasm(store: Kind) {
     let [one, other] = [Kind::Redis, store].map(|store| Host::Wasm.shipped_for(store));
