@@ -90,6 +90,10 @@ impl<'n> Writer<'n> {
             let why = "APISIX counts in the background, and may admit more; weir counts each request exactly";
             self.note(plugin, "sync_interval", why, "");
         }
+        if plugin.config.at(&["_meta", "filter"]).is_some() {
+            let why = "its `filter` is not read, so the limit applies to all requests of its routes";
+            self.note(plugin, "_meta", why, "Write it into the `match` of its policy");
+        }
         for (field, ..) in plugin.config.fields() {
             let is_redis = field.starts_with("redis_") || field.starts_with("sentinel_");
             if !is_redis && !KNOWN.split_whitespace().any(|known| known == field) {

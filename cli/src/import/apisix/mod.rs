@@ -64,7 +64,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         .flat_map(|(number, file)| file.documents.iter().map(move |root| (number, root)))
         .collect();
     let routes = all_routes(&roots);
-    let entries = routes::entries(&routes, &mut notes);
+    let run: Vec<Vec<Plugin<'_>>> = routes.iter().map(|route| run_by(route, &roots, &mut notes)).collect();
+    let entries = routes::entries(&routes, &run, &mut notes);
     let mut found: Vec<(Plugin<'_>, Test)> = Vec::new();
     // Global rules run beside the plugins of routes.
     for (file, root) in &roots {
@@ -77,7 +78,6 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         }
     }
     // Each plugin of a route, a plugin configuration or a service, once, with the routes that run it.
-    let run: Vec<Vec<Plugin<'_>>> = routes.iter().map(|route| run_by(route, &roots, &mut notes)).collect();
     let mut seen: Vec<&Node> = Vec::new();
     for plugin in run.iter().flatten() {
         if seen.iter().any(|other| core::ptr::eq(*other, plugin.config)) {
@@ -87,7 +87,9 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         let runs = |route: usize| {
             run.get(route).is_some_and(|of| of.iter().any(|other| core::ptr::eq(other.config, plugin.config)))
         };
-        let requests = Test::first_match(entries.iter().map(|entry| (&entry.requests, runs(entry.route))));
+        // Where it is not known that a route has a request, another's limits stay.
+        let known = entries.iter().filter(|entry| !entry.is_partial || runs(entry.route));
+        let requests = Test::first_match(known.map(|entry| (&entry.requests, runs(entry.route))));
         found.push((*plugin, requests));
     }
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();

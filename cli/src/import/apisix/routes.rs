@@ -5,26 +5,35 @@ use core::cmp::Reverse;
 
 use super::super::notes::{Note, Notes};
 use super::super::test::{PathTest, Test, network};
-use super::{Route, number};
+use super::{Plugin, Route, number};
 use crate::document::Node;
+use weir::request::client_ip::Network;
 
 /// A path of a route: the requests that it is for, if no earlier one is.
 pub struct Entry {
     /// The number of its route.
     pub route: usize,
     pub requests: Test,
+    /// Whether it is for some of `requests` only, by a condition that is not read.
+    pub is_partial: bool,
     rank: (Reverse<u64>, Reverse<bool>, Reverse<usize>, Reverse<bool>),
 }
 
-/// The entries of all routes, in the order in which they are tried.
-pub fn entries(routes: &[Route<'_>], notes: &mut Notes) -> Vec<Entry> {
+/// The entries of all routes, in the order in which they are tried. `run` are the plugins of each route.
+pub fn entries(routes: &[Route<'_>], run: &[Vec<Plugin<'_>>], notes: &mut Notes) -> Vec<Entry> {
+    let routes = routes.iter().zip(run).enumerate();
     let mut all: Vec<Entry> =
-        routes.iter().enumerate().flat_map(|(number, route)| of_route(number, route, notes)).collect();
+        routes.flat_map(|(number, (route, run))| of_route(number, route, !run.is_empty(), notes)).collect();
     all.sort_by_key(|entry| entry.rank);
     all
 }
 
-fn of_route(route: usize, Route { file, node, service }: &Route<'_>, notes: &mut Notes) -> Vec<Entry> {
+fn of_route(
+    route: usize,
+    Route { file, node, service }: &Route<'_>,
+    has_limits: bool,
+    notes: &mut Notes,
+) -> Vec<Entry> {
     let mut requests = Test::Always;
     let own = texts(node, "host", "hosts");
     let hosts = if own.is_empty() {
@@ -40,15 +49,15 @@ fn of_route(route: usize, Route { file, node, service }: &Route<'_>, notes: &mut
         requests = requests.and(Test::Method(methods));
     }
     let addresses = texts(node, "remote_addr", "remote_addrs");
-    if !addresses.is_empty() {
-        requests = requests.and(Test::Address(addresses.iter().filter_map(|text| network(text)).collect()));
+    let networks: Option<Vec<Network>> = addresses.iter().map(|text| network(text)).collect();
+    let unread = unread(node, networks.is_some());
+    if let Some(networks) = networks.filter(|networks| !networks.is_empty()) {
+        requests = requests.and(Test::Address(networks));
     }
-    for name in ["vars", "filter_func"] {
-        if let Some((place, _)) = node.field(name) {
-            let why = "it is not read, so the route is imported for all requests of its path";
-            notes.add(Note::at(*file, place.line, name, why, "Write it into the `match` of its policies"));
-        }
+    for name in &unread {
+        notes.add(note_unread(*file, node, name, has_limits));
     }
+    let is_partial = !unread.is_empty();
     let priority = node.get("priority").and_then(number).unwrap_or(0);
     let entry = |path: &str| {
         let (test, is_exact) = match path.split_once('*') {
@@ -56,7 +65,7 @@ fn of_route(route: usize, Route { file, node, service }: &Route<'_>, notes: &mut
             None => (PathTest::Exact(path.to_owned()), true),
         };
         let rank = (Reverse(priority), Reverse(is_exact), Reverse(path.len()), Reverse(!hosts.is_empty()));
-        Entry { route, requests: requests.clone().and(Test::path(test)), rank }
+        Entry { route, requests: requests.clone().and(Test::path(test)), is_partial, rank }
     };
     let paths = texts(node, "uri", "uris");
     if let Some(path) = paths.iter().find(|path| path.contains("/:")) {
@@ -64,6 +73,33 @@ fn of_route(route: usize, Route { file, node, service }: &Route<'_>, notes: &mut
         notes.add(Note::at(*file, node.place_of("uri").line, path, why, "Write a `regex` into the `match`"));
     }
     paths.iter().map(|path| entry(path)).collect()
+}
+
+/// The conditions of a route that are not read.
+fn unread(node: &Node, are_addresses_read: bool) -> Vec<&'static str> {
+    let addresses = if node.get("remote_addr").is_some() { "remote_addr" } else { "remote_addrs" };
+    let has_vars = node.get("vars").is_some_and(|vars| vars.children().next().is_some());
+    let all = [
+        (addresses, !are_addresses_read),
+        ("vars", has_vars),
+        ("filter_func", node.get("filter_func").is_some()),
+    ];
+    all.into_iter().filter(|(_, is_unread)| *is_unread).map(|(name, _)| name).collect()
+}
+
+fn note_unread(file: usize, node: &Node, name: &str, has_limits: bool) -> Note {
+    let (why, instead) = if has_limits {
+        (
+            "it is not read, so the route's limits apply to all requests of its path, beside those of other routes",
+            "Write it into the `match` of its policies, and under `not` into that of the others",
+        )
+    } else {
+        (
+            "it is not read, so the limits of other routes apply to the route's requests, too",
+            "Write it under `not` into the `match` of their policies",
+        )
+    };
+    Note::at(file, node.place_of(name).line, name, why, instead)
 }
 
 /// The texts of a field, or of the list of its plural.

@@ -3,7 +3,7 @@
 
 use super::super::ratelimit::number;
 use super::super::test::Test;
-use super::{Writer, attribute};
+use super::{Writer, attribute, status};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
@@ -108,6 +108,7 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
         why,
         "Multiply it by the number of Envoys if it was meant for one of them",
     );
+    note_others(file, config, writer);
     let mut made = writer.policy(file, config, name, requests);
     made.set("subject", vec![Tree::from(Map::from([("literal", name.into())]))]);
     let refill = bucket.get("tokens_per_fill").and_then(number).unwrap_or(1);
@@ -123,13 +124,44 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
         made.set("mode", "shadow");
     }
     let mut response = Map::new();
-    if let Some(code) = config.at(&["status", "code"]).and_then(number).filter(|code| *code >= 400) {
+    if let Some(code) = status_of(file, config, writer) {
         response.set("status", code);
     }
     let has_headers = config.text_of("enable_x_ratelimit_headers") == "DRAFT_VERSION_03";
     response.set("headers", if has_headers { "x_ratelimit" } else { "none" });
     made.set("response", response);
     writer.made.push(made);
+}
+
+/// What weir does not do, where it is not the default.
+fn note_others(file: usize, config: &Node, writer: &mut Writer<'_>) {
+    if !config.list("response_headers_to_add").is_empty() {
+        let why = "weir adds no headers of one's own to a rejection";
+        let instead = "Envoy's `local_reply_config` adds headers by the status";
+        writer.note(file, config, "response_headers_to_add", why, instead);
+    }
+    if config.get("stage").and_then(number).is_some_and(|stage| stage != 0) {
+        let why =
+            "it chooses among the `rate_limits` of routes, and limits by descriptors are not imported here";
+        writer.note(file, config, "stage", why, "");
+    }
+    let name = "always_consume_default_token_bucket";
+    let has_descriptors = !config.list("descriptors").is_empty();
+    if has_descriptors && config.get(name).is_some() && !config.is_true(name) {
+        let why = "requests with a limit by descriptors do not count in Envoy's `token_bucket`, and do in the policy";
+        writer.note(file, config, name, why, "Exclude them in its `match`");
+    }
+}
+
+/// The status of rejections, unless it is 429, which is weir's own, too. Envoy takes 429 in place of one below 400.
+fn status_of(file: usize, config: &Node, writer: &mut Writer<'_>) -> Option<u64> {
+    let code = config.at(&["status", "code"])?;
+    let found = number(code).or_else(|| status::number(code.text()?));
+    if found.is_none() {
+        let why = "Envoy knows no status of this name, so it is 429";
+        writer.note(file, config, "status", why, "Write the number");
+    }
+    found.filter(|code| (400..600).contains(code) && *code != 429)
 }
 
 /// The default of a fraction at runtime, in percent, rounded up.
