@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a request has to be like: nginx's locations, servers and maps, and Envoy's routes, as conditions of weir.
 
+use core::cmp::Reverse;
 use std::collections::HashSet;
 
 use crate::tree::{Map, Tree};
@@ -55,6 +56,33 @@ pub fn network(text: &str) -> Option<Network> {
     Network::parse(text).or_else(|meant| meant.ok_or(())).ok()
 }
 
+/// The order in which servers and routers look for a host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RankOfHost {
+    Exact,
+    /// `*.example.com`: the longest first.
+    End(Reverse<usize>),
+    /// `www.*`
+    Beginning(Reverse<usize>),
+    Expression,
+    /// All hosts that nothing else is for.
+    Rest,
+}
+
+pub fn rank_of_host(name: &str) -> RankOfHost {
+    match name {
+        _ if name.starts_with('~') => RankOfHost::Expression,
+        _ if name.starts_with('*') => RankOfHost::End(Reverse(name.len())),
+        _ if name.ends_with('*') => RankOfHost::Beginning(Reverse(name.len())),
+        _ => RankOfHost::Exact,
+    }
+}
+
+/// Whether a name, which may begin with `*.`, is one for each host of the other.
+fn host_covers(name: &str, other: &str) -> bool {
+    name == other || name.strip_prefix('*').is_some_and(|end| other.ends_with(end))
+}
+
 fn networks_overlap(one: &Network, other: &Network) -> bool {
     let (one, other) = (one.bits(), other.bits());
     one.starts_with(&other) || other.starts_with(&one)
@@ -86,6 +114,7 @@ impl Test {
                         let not = all.remove(place);
                         all.push(not.and(test));
                     }
+                    None if all.contains(&test) => {}
                     None => all.push(test),
                 }
                 Self::All(all)
@@ -157,12 +186,11 @@ impl Test {
                 ones.iter().any(|one| others.iter().any(|other| networks_overlap(one, other)))
             }
             (Self::Host(ones), Self::Host(others)) => {
-                let is_wild = |host: &String| host.contains('*');
-                ones.iter()
-                    .any(|one| is_wild(one) || others.iter().any(|other| is_wild(other) || one == other))
+                ones.iter().any(|one| others.iter().any(|other| is_either(one, other, host_covers)))
             }
             (Self::All(all), other) | (other, Self::All(all)) => all.iter().all(|test| test.overlaps(other)),
             (Self::Any(any), other) | (other, Self::Any(any)) => any.iter().any(|test| test.overlaps(other)),
+            (Self::Not(test), other) | (other, Self::Not(test)) => !test.covers(other),
             _ => true,
         }
     }
@@ -175,9 +203,29 @@ impl Test {
                 Self::Path(PathTest::Prefix(prefix)),
                 Self::Path(PathTest::Prefix(path) | PathTest::Exact(path)),
             ) => path.starts_with(prefix.as_str()),
+            (Self::Host(ones), Self::Host(others)) => {
+                others.iter().all(|other| ones.iter().any(|one| host_covers(one, other)))
+            }
             (one, Self::All(all)) => all.iter().any(|test| one.covers(test)),
             (one, other) => one == other,
         }
+    }
+
+    /// The hosts that come to a server, by the names of all servers: each with its test, and whether it is the server's own. A host
+    /// comes to the server with the most particular name for it, and the first one of two that have the same. `takes_rest`: hosts without a
+    /// name come to this server.
+    pub fn of_server(mut names: Vec<(&str, &Self, bool)>, takes_rest: bool) -> Self {
+        if !takes_rest {
+            let own: Vec<&Self> =
+                names.iter().filter(|(.., is_own)| *is_own).map(|(_, test, _)| *test).collect();
+            names.retain(|(_, test, _)| own.iter().any(|own| own.overlaps(test)));
+        }
+        names.sort_by_key(|(name, ..)| rank_of_host(name));
+        // Names of one rank are in the order of the file, so equal ones may have others between them.
+        let mut seen = HashSet::new();
+        names.retain(|(name, ..)| seen.insert(*name));
+        let names = names.into_iter().map(|(_, test, is_own)| (test, is_own));
+        Self::first_match(names.chain(takes_rest.then_some((&Self::Always, true))))
     }
 
     /// What the first test that holds says, of tests in this order; `false` if none holds.
@@ -279,7 +327,11 @@ fn flat<'a>(list: impl Iterator<Item = (&'a Test, bool)>) -> Test {
 fn both(one: &mut Test, other: &Test) -> bool {
     match (&mut *one, other) {
         (Test::Host(ones), Test::Host(others)) | (Test::Method(ones), Test::Method(others)) => {
-            ones.extend(others.iter().cloned());
+            for other in others {
+                if !ones.contains(other) {
+                    ones.push(other.clone());
+                }
+            }
             return true;
         }
         (Test::Address(ones), Test::Address(others)) => {

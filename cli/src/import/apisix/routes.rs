@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which route a request has, as APISIX's router decides it: by priority, then exact paths, then longer ones.
+//! Which route a request has, as APISIX's router decides it: by the most particular host, then priority, then exact paths, then longer ones.
 
 use core::cmp::Reverse;
 
 use super::super::notes::{Note, Notes};
-use super::super::test::{PathTest, Test, network};
+use super::super::test::{PathTest, RankOfHost, Test, network, rank_of_host};
 use super::{Plugin, Route, number};
 use crate::document::Node;
 use weir::request::client_ip::Network;
@@ -16,8 +16,10 @@ pub struct Entry {
     pub requests: Test,
     /// Whether it is for some of `requests` only, by a condition that is not read.
     pub is_partial: bool,
-    rank: (Reverse<u64>, Reverse<bool>, Reverse<usize>, Reverse<bool>),
+    rank: Rank,
 }
+
+type Rank = (RankOfHost, Reverse<u64>, Reverse<bool>, Reverse<usize>);
 
 /// The entries of all routes, in the order in which they are tried. `run` are the plugins of each route.
 pub fn entries(routes: &[Route<'_>], run: &[Vec<Plugin<'_>>], notes: &mut Notes) -> Vec<Entry> {
@@ -41,9 +43,6 @@ fn of_route(
     } else {
         own
     };
-    if !hosts.is_empty() && hosts.iter().all(|host| host != "*") {
-        requests = requests.and(Test::Host(hosts.iter().map(|host| host.to_ascii_lowercase()).collect()));
-    }
     let methods = texts(node, "method", "methods");
     if !methods.is_empty() {
         requests = requests.and(Test::Method(methods));
@@ -59,20 +58,33 @@ fn of_route(
     }
     let is_partial = !unread.is_empty();
     let priority = node.get("priority").and_then(number).unwrap_or(0);
-    let entry = |path: &str| {
+    let entry = |path: &str, hosts: &Test, rank_of_hosts| {
         let (test, is_exact) = match path.split_once('*') {
             Some((prefix, _)) => (PathTest::Prefix(prefix.to_owned()), false),
             None => (PathTest::Exact(path.to_owned()), true),
         };
-        let rank = (Reverse(priority), Reverse(is_exact), Reverse(path.len()), Reverse(!hosts.is_empty()));
-        Entry { route, requests: requests.clone().and(Test::path(test)), is_partial, rank }
+        let rank = (rank_of_hosts, Reverse(priority), Reverse(is_exact), Reverse(path.len()));
+        Entry { route, requests: hosts.clone().and(requests.clone()).and(Test::path(test)), is_partial, rank }
     };
     let paths = texts(node, "uri", "uris");
     if let Some(path) = paths.iter().find(|path| path.contains("/:")) {
         let why = "a name in a path is not read, so the path is imported as it is written";
         notes.add(Note::at(*file, node.place_of("uri").line, path, why, "Write a `regex` into the `match`"));
     }
-    paths.iter().map(|path| entry(path)).collect()
+    let hosts = by_rank(&hosts);
+    paths.iter().flat_map(|path| hosts.iter().map(|(rank, test)| entry(path, test, *rank))).collect()
+}
+
+/// The hosts of a route: those that are looked for at once, and when.
+fn by_rank(hosts: &[String]) -> Vec<(RankOfHost, Test)> {
+    let is_any = hosts.is_empty() || hosts.iter().any(|host| host == "*");
+    if is_any {
+        return vec![(RankOfHost::Rest, Test::Always)];
+    }
+    let mut hosts: Vec<String> = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+    hosts.sort_by_key(|host| rank_of_host(host));
+    let same = hosts.chunk_by(|one, other| rank_of_host(one) == rank_of_host(other));
+    same.filter_map(|same| Some((rank_of_host(same.first()?), Test::Host(same.to_vec())))).collect()
 }
 
 /// The conditions of a route that are not read.

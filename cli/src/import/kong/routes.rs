@@ -16,8 +16,9 @@ pub struct Entry {
     rank: Rank,
 }
 
-/// Routes are tried in this order: with more kinds of tests first, then with more headers, then expressions, then longer paths.
-type Rank = (Reverse<usize>, Reverse<usize>, Reverse<bool>, Reverse<u64>, Reverse<usize>);
+/// Routes are tried in this order: with more kinds of tests first, then with hosts that have no `*`, then with more headers, then expressions,
+/// then longer paths.
+type Rank = (Reverse<usize>, Reverse<bool>, Reverse<usize>, Reverse<bool>, Reverse<u64>, Reverse<usize>);
 
 /// The entries of all routes, in the order in which they are tried.
 pub fn entries(routes: &[(usize, &Node)], notes: &mut Notes) -> Vec<Entry> {
@@ -40,6 +41,7 @@ fn of_route(route: usize, file: usize, node: &Node, notes: &mut Notes) -> Vec<En
     if !hosts.is_empty() && hosts.iter().all(|host| host != "*") {
         add(&mut requests, Test::Host(of_hosts(node, file, &hosts, notes)));
     }
+    let has_plain_hosts = !hosts.is_empty() && hosts.iter().all(|host| !host.contains('*'));
     let methods = texts(node, "methods");
     if !methods.is_empty() {
         add(&mut requests, Test::Method(methods.iter().map(|method| method.to_ascii_uppercase()).collect()));
@@ -83,6 +85,7 @@ fn of_route(route: usize, file: usize, node: &Node, notes: &mut Notes) -> Vec<En
         let expression = Reverse(is_expression);
         let rank = (
             Reverse(kinds),
+            Reverse(has_plain_hosts),
             Reverse(headers.len()),
             expression,
             Reverse(priority.unwrap_or(0)),

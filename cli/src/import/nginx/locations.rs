@@ -28,11 +28,12 @@ struct Location<'a> {
 
 /// The servers of the block `http`.
 pub fn servers<'a>(http: &'a [Directive], around: &Level<'a>, notes: &mut Notes) -> Vec<Server<'a>> {
-    let directives: Vec<_> = http.iter().filter(|directive| directive.name == "server").collect();
-    directives
-        .iter()
-        .map(|directive| {
-            let hosts = hosts(directive, &directives, notes);
+    let directives = http.iter().filter(|directive| directive.name == "server");
+    let all: Vec<Named<'_>> =
+        directives.map(|server| Named { server, names: named(server, notes) }).collect();
+    all.iter()
+        .map(|Named { server: directive, .. }| {
+            let hosts = hosts(directive, &all);
             let level = around.inside(directive.inner(), notes);
             let mut blocks = Vec::new();
             all_of(directive.inner(), &level, Test::Always, &mut blocks, notes);
@@ -70,11 +71,17 @@ fn names(server: &Directive) -> Vec<&str> {
     names.flat_map(|directive| directive.arguments.iter().map(String::as_str)).collect()
 }
 
+/// A server, and its names with the hosts that they are for.
+struct Named<'a> {
+    server: &'a Directive,
+    names: Vec<(String, Test)>,
+}
+
 /// The hosts of a server's names.
-fn named(server: &Directive, notes: &mut Notes) -> Test {
-    let mut test = Test::NEVER;
+fn named(server: &Directive, notes: &mut Notes) -> Vec<(String, Test)> {
+    let mut found = Vec::new();
     for name in names(server) {
-        let one = match name.strip_prefix('~') {
+        let test = match name.strip_prefix('~') {
             Some(pattern) => match whole(pattern, true) {
                 Ok(regex) => host_regex(&regex),
                 Err(why) => {
@@ -93,33 +100,37 @@ fn named(server: &Directive, notes: &mut Notes) -> Test {
             None if name == "_" || name.is_empty() => Test::NEVER,
             None => host_test(name, true),
         };
-        test = test.or(one);
-    }
-    test
-}
-
-/// The hosts that come to a server: those of its names, and if it is the default of a port, all that no other server has there.
-fn hosts(server: &Directive, all: &[&Directive], notes: &mut Notes) -> Test {
-    let own = named(server, notes);
-    let mut test = own.clone();
-    for (port, _) in listens(server) {
-        let there = |other: &&&Directive| listens(other).iter().any(|(other, _)| *other == port);
-        let is_flagged = |other: &&Directive| listens(other).contains(&(port, true));
-        let at_port: Vec<_> = all.iter().filter(there).collect();
-        let default = at_port.iter().find(|other| is_flagged(other)).or(at_port.first());
-        if default.is_some_and(|default| core::ptr::eq(**default, server)) {
-            let others = at_port.iter().filter(|other| !core::ptr::eq(***other, server));
-            let others = others.fold(Test::NEVER, |test, other| test.or(named(other, notes)));
-            test = test.or(others.negated());
+        match test {
+            // `.example.com` is two names.
+            Test::Host(hosts) => {
+                found.extend(hosts.into_iter().map(|host| (host.clone(), Test::Host(vec![host]))));
+            }
+            test if test.is_never() => {}
+            test => found.push((name.to_owned(), test)),
         }
     }
-    // A name beside "all but these names" says nothing more.
-    if let Test::Any(any) = &test
-        && let Some(rest) = any.iter().find(|test| matches!(test, Test::Not(_)))
-    {
-        return rest.clone();
+    found
+}
+
+/// The hosts that come to a server at its ports: those for which no other server there has a more particular name, and if it is the
+/// default of a port, all that no other server has there.
+fn hosts(server: &Directive, all: &[Named<'_>]) -> Test {
+    let mut found: Vec<Test> = Vec::new();
+    for (port, _) in listens(server) {
+        let there = |other: &&Named<'_>| listens(other.server).iter().any(|(other, _)| *other == port);
+        let is_flagged = |other: &&&Named<'_>| listens(other.server).contains(&(port, true));
+        let at_port: Vec<_> = all.iter().filter(there).collect();
+        let default = at_port.iter().find(is_flagged).or(at_port.first());
+        let is_own = |other: &Named<'_>| core::ptr::eq(other.server, server);
+        let names = at_port
+            .iter()
+            .flat_map(|other| other.names.iter().map(|(name, test)| (name.as_str(), test, is_own(other))));
+        let test = Test::of_server(names.collect(), default.is_some_and(|default| is_own(default)));
+        if !found.contains(&test) {
+            found.push(test);
+        }
     }
-    test
+    Test::any_of(found)
 }
 
 /// Servers that weir cannot tell apart: of the same hosts at several ports, with different limits.
@@ -135,10 +146,7 @@ pub fn ports(servers: &[Server<'_>], notes: &mut Notes) {
         let may_be_same = |other: &&Server<'_>| {
             limits(other) != limits(server)
                 && ports(other) != ports(server)
-                && match (&other.hosts, &server.hosts) {
-                    (Test::Host(ones), Test::Host(others)) => ones.iter().any(|host| others.contains(host)),
-                    (one, other) => !one.is_never() && !other.is_never(),
-                }
+                && other.hosts.overlaps(&server.hosts)
         };
         if let Some(twin) = servers.iter().take(number).find(may_be_same) {
             notes.add(Note::new(

@@ -20,6 +20,11 @@ fn has_limits(directives: &[Directive]) -> bool {
     })
 }
 
+/// `location @name`, to which other locations send requests.
+fn is_named(directive: &Directive) -> bool {
+    directive.name == "location" && directive.argument(0).starts_with('@')
+}
+
 fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: &mut Notes) {
     let name = directive.name.as_str();
     // A file without the block http is included by one.
@@ -45,6 +50,10 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
         "limit_req_zone" | "limit_conn_zone" if !around_is("http") && around.is_some() => {
             Some(("nginx allows it in the block http only", "Move it there"))
         }
+        "limit_req" | "limit_conn" if around.is_some_and(is_named) => Some((
+            "limits of a named location are not imported, because weir sees no files and no answers, by which nginx chooses it",
+            "Write a policy for the paths that come to it",
+        )),
         "return" if around_is("if") && limits => Some((
             "nginx answers these requests before it counts them, and weir counts them",
             "If that matters, add the condition to `exempt`",

@@ -80,8 +80,8 @@ pub fn descriptors(
     for document in documents {
         document.walk(&mut |node| {
             let hosts = node.list("virtual_hosts");
+            let domains: Vec<_> = hosts.iter().map(|host| domains(host, file, notes)).collect();
             for (number, host) in hosts.iter().enumerate() {
-                let domains: Vec<_> = hosts.iter().map(|host| domains(host, file, notes)).collect();
                 let own = virtual_host(number, &domains);
                 of_host(&Levels { table: node, host, filter, file }, &own, notes, &mut found);
             }
@@ -118,6 +118,8 @@ fn elsewhere(document: &Node, file: usize, notes: &mut Notes) {
     });
 }
 
+type Domains = (Vec<(String, Test)>, bool);
+
 /// What says which limits a route has.
 struct Levels<'a> {
     table: &'a Node,
@@ -131,8 +133,8 @@ fn note(notes: &mut Notes, file: usize, node: &Node, what: &str, why: &str, inst
     notes.add(Note::at(file, node.place.line, what, why, instead));
 }
 
-/// The domains of a virtual host: names, and whether it takes all others.
-fn domains(host: &Node, file: usize, notes: &mut Notes) -> (Vec<String>, bool) {
+/// The domains of a virtual host: names with their tests, and whether it takes all others.
+fn domains(host: &Node, file: usize, notes: &mut Notes) -> Domains {
     let (mut names, mut takes_rest) = (Vec::new(), false);
     for domain in host.list("domains") {
         match domain.text().unwrap_or_default() {
@@ -140,29 +142,22 @@ fn domains(host: &Node, file: usize, notes: &mut Notes) -> (Vec<String>, bool) {
             name if name.ends_with('*') => {
                 note(notes, file, domain, name, "weir has no names that end in `*`", "List the hosts");
             }
-            name => names.push(name.split(':').next().unwrap_or_default().to_ascii_lowercase()),
+            name => {
+                let name = name.split(':').next().unwrap_or_default().to_ascii_lowercase();
+                names.push((name.clone(), Test::Host(vec![name])));
+            }
         }
     }
     (names, takes_rest)
 }
 
-fn virtual_host(number: usize, domains: &[(Vec<String>, bool)]) -> Test {
-    let mut own = Test::NEVER;
-    let mut others = Vec::new();
-    let mut takes_rest = false;
-    for (other, (names, rest)) in domains.iter().enumerate() {
-        if other == number {
-            own = if names.is_empty() { Test::NEVER } else { Test::Host(names.clone()) };
-            takes_rest = *rest;
-        } else {
-            others.extend(names.iter().cloned());
-        }
+/// The hosts that come to a virtual host.
+fn virtual_host(number: usize, domains: &[Domains]) -> Test {
+    let mut names = Vec::new();
+    for (other, (of_host, _)) in domains.iter().enumerate() {
+        names.extend(of_host.iter().map(|(name, test)| (name.as_str(), test, other == number)));
     }
-    match (takes_rest, others.is_empty()) {
-        (false, _) => own,
-        (true, true) => Test::Always,
-        (true, false) => Test::Host(others).negated(),
-    }
+    Test::of_server(names, domains.get(number).is_some_and(|(_, takes_rest)| *takes_rest))
 }
 
 fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Vec<Descriptor>) {
