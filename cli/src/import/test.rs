@@ -545,6 +545,40 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// A host comes to the server of the longest name for it, and without one to the server that takes the rest.
+        #[test]
+        fn a_host_comes_to_the_most_particular_name(
+            names in prop::collection::vec((host_name(), any::<bool>()), 0..6), takes_rest: bool,
+            host in "[ab](\\.[ab]){0,3}",
+        ) {
+            let tests: Vec<_> = names.iter().map(|(name, _)| Test::Host(vec![name.clone()])).collect();
+            let all = names.iter().zip(&tests).map(|((name, is_own), test)| (name.as_str(), test, *is_own));
+            let found = Test::of_server(all.collect(), takes_rest);
+            let fitting = names.iter().filter(|(name, _)| host_covers(name, &host));
+            // Of two that are the same, the first.
+            let best = fitting.rev().max_by_key(|(name, _)| (!name.starts_with('*'), name.len()));
+            let expected = best.map_or(takes_rest, |(_, is_own)| *is_own);
+            prop_assert_eq!(holds(&found, &host), expected, "{:?}", found);
+        }
+    }
+
+    fn host_name() -> impl Strategy<Value = String> {
+        "(\\*|[ab])(\\.[ab]){1,3}"
+    }
+
+    /// Whether a test of hosts alone holds.
+    fn holds(test: &Test, host: &str) -> bool {
+        match test {
+            Test::Always => true,
+            Test::All(all) => all.iter().all(|test| holds(test, host)),
+            Test::Any(any) => any.iter().any(|test| holds(test, host)),
+            Test::Not(test) => !holds(test, host),
+            Test::Host(names) => names.iter().any(|name| host_covers(name, host)),
+            _ => false,
+        }
+    }
+
     fn expression() -> impl Strategy<Value = String> {
         let piece = prop::sample::select(vec![
             "/", "a", "b", "\\.", ".", "x", "[ab]", "[^]a]", "(?:a|b)", "(a)", "(?:b)", "\\w", "a{1,2}",

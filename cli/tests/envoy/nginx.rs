@@ -23,7 +23,7 @@ pub fn ignored() -> Vec<(&'static str, &'static str)> {
     ignored_unless(binary().is_some(), &TESTS, "no nginx in $WEIR_NGINX, /usr/sbin or .tools/nginx")
 }
 
-pub const TESTS: [(&str, fn()); 15] = [
+pub const TESTS: [(&str, fn()); 16] = [
     ("nginx: limit_req without a burst", || limit_req("", r#""burst": 1"#, 0)),
     ("nginx: limit_req with a burst that is delayed", || {
         limit_req("burst=5", r#""burst": 1, "max_delay": "5s""#, 5)
@@ -40,6 +40,20 @@ pub const TESTS: [(&str, fn()); 15] = [
             SERVERS,
             &[("a.test", 2), ("b.test", 1), ("x.b.test", 1), ("c.test", 1), ("d.test", 1)],
             500,
+        );
+    }),
+    ("import: servers with names inside of each other's", || {
+        imported(
+            SERVERS,
+            &[
+                ("w.test", 1),
+                ("a.w.test", 1),
+                ("x.w.test", 1),
+                ("y.w.test", 1),
+                ("a.y.w.test", 2),
+                ("z.y.w.test", 1),
+            ],
+            400,
         );
     }),
     ("import: a zone with several bursts, one request after the other", zone_with_several_bursts),
@@ -348,6 +362,9 @@ const SERVERS: &str = r#"
     location / { proxy_pass UPSTREAM; }
     location /admin { limit_req zone=servers burst=2 nodelay; proxy_pass UPSTREAM; }
   }
+  server { listen LISTEN; server_name *.w.test; limit_req zone=hosts burst=3 nodelay; location / { proxy_pass UPSTREAM; } }
+  server { listen LISTEN; server_name *.y.w.test ~^.*\.w\.test$; location / { proxy_pass UPSTREAM; } }
+  server { listen LISTEN; server_name z.y.w.test x.w.test; limit_req zone=hosts burst=6 nodelay; location / { proxy_pass UPSTREAM; } }
   server {
     listen LISTEN default_server;
     limit_req zone=hosts burst=7 nodelay;
