@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which route a request has, as APISIX's router decides it: by the most particular host, then priority, then exact paths, then longer ones.
+//! Which route a request has, as APISIX's router decides it: by the most particular host, then exact paths, then longer ones, and among routes
+//! of one path by priority.
 
 use core::cmp::Reverse;
 
 use super::super::notes::{Note, Notes};
 use super::super::test::{PathTest, RankOfHost, Test, network, rank_of_host};
-use super::{Plugin, Route, number};
+use super::{Plugin, Route};
 use crate::document::Node;
 use weir::request::client_ip::Network;
 
@@ -19,7 +20,7 @@ pub struct Entry {
     rank: Rank,
 }
 
-type Rank = (RankOfHost, Reverse<u64>, Reverse<bool>, Reverse<usize>);
+type Rank = (RankOfHost, Reverse<bool>, Reverse<usize>, Reverse<i64>);
 
 /// The entries of all routes, in the order in which they are tried. `run` are the plugins of each route.
 pub fn entries(routes: &[Route<'_>], run: &[Vec<Plugin<'_>>], notes: &mut Notes) -> Vec<Entry> {
@@ -57,13 +58,14 @@ fn of_route(
         notes.add(note_unread(*file, node, name, has_limits));
     }
     let is_partial = !unread.is_empty();
-    let priority = node.get("priority").and_then(number).unwrap_or(0);
+    let priority = node.get("priority").and_then(Node::text_or_number);
+    let priority = priority.and_then(|text| text.parse().ok()).unwrap_or(0);
     let entry = |path: &str, hosts: &Test, rank_of_hosts| {
         let (test, is_exact) = match path.split_once('*') {
             Some((prefix, _)) => (PathTest::Prefix(prefix.to_owned()), false),
             None => (PathTest::Exact(path.to_owned()), true),
         };
-        let rank = (rank_of_hosts, Reverse(priority), Reverse(is_exact), Reverse(path.len()));
+        let rank = (rank_of_hosts, Reverse(is_exact), Reverse(path.len()), Reverse(priority));
         Entry { route, requests: hosts.clone().and(requests.clone()).and(Test::path(test)), is_partial, rank }
     };
     let paths = texts(node, "uri", "uris");
