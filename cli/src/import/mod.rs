@@ -9,6 +9,7 @@ mod nginx;
 mod notes;
 mod ratelimit;
 mod real_ip;
+mod status;
 mod test;
 
 use std::io;

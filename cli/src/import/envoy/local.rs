@@ -2,8 +2,9 @@
 //! Envoy's filter local_ratelimit: its own token bucket, and those that routes and virtual hosts have in its place.
 
 use super::super::ratelimit::number;
+use super::super::status::of_rejections;
 use super::super::test::Test;
-use super::{Writer, attribute, status};
+use super::{Writer, attribute};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
@@ -124,8 +125,12 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
         made.set("mode", "shadow");
     }
     let mut response = Map::new();
-    if let Some(code) = status_of(file, config, writer) {
-        response.set("status", code);
+    match of_rejections(config, "status") {
+        Ok(Some(code)) => {
+            response.set("status", code);
+        }
+        Ok(None) => {}
+        Err(why) => writer.note(file, config, "status", why, "Write the number"),
     }
     let has_headers = config.text_of("enable_x_ratelimit_headers") == "DRAFT_VERSION_03";
     response.set("headers", if has_headers { "x_ratelimit" } else { "none" });
@@ -151,17 +156,6 @@ fn note_others(file: usize, config: &Node, writer: &mut Writer<'_>) {
         let why = "requests with a limit by descriptors do not count in Envoy's `token_bucket`, and do in the policy";
         writer.note(file, config, name, why, "Exclude them in its `match`");
     }
-}
-
-/// The status of rejections, unless it is 429, which is weir's own, too. Envoy takes 429 in place of one below 400.
-fn status_of(file: usize, config: &Node, writer: &mut Writer<'_>) -> Option<u64> {
-    let code = config.at(&["status", "code"])?;
-    let found = number(code).or_else(|| status::number(code.text()?));
-    if found.is_none() {
-        let why = "Envoy knows no status of this name, so it is 429";
-        writer.note(file, config, "status", why, "Write the number");
-    }
-    found.filter(|code| (400..600).contains(code) && *code != 429)
 }
 
 /// The default of a fraction at runtime, in percent, rounded up.

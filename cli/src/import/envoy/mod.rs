@@ -5,13 +5,11 @@
 //! | file | what is inside |
 //! |---|---|
 //! | `local.rs` | the filter, and what routes and virtual hosts have in its place |
-//! | `status.rs` | Envoy's names of statuses |
 //! | `traffic.rs` | the rules of a BackendTrafficPolicy |
 //! | `kuadrant.rs` | the limits of a RateLimitPolicy |
 
 mod kuadrant;
 mod local;
-mod status;
 mod traffic;
 
 use std::path::PathBuf;

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::super::notes::{Note, Notes};
+use super::super::status::of_rejections;
 use super::super::test::{PathTest, Test, escaped};
 use super::entries::{Entry, Source};
 use super::keys::{ENVOY, unknown};
@@ -60,7 +61,10 @@ pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filt
                 }
                 found.domain = Some(node.text_of("domain").to_owned());
                 found.denies_on_failure = node.is_true("failure_mode_deny");
-                found.status = node.at(&["rate_limited_status", "code"]).and_then(number);
+                match of_rejections(node, "rate_limited_status") {
+                    Ok(status) => found.status = status,
+                    Err(why) => note(notes, file, node, "rate_limited_status", why, "Write the number"),
+                }
                 let headers = node.text_of("enable_x_ratelimit_headers");
                 found.has_headers = !headers.is_empty() && headers != "OFF";
             }

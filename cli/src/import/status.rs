@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Envoy's names of statuses.
+//! Statuses as Envoy's configuration has them: numbers, or names.
+
+use super::ratelimit::number;
+use crate::document::Node;
 
 /// The names of `envoy.type.v3.StatusCode`, from 400.
 const STATUSES: [(u64, &str); 37] = [
@@ -46,8 +49,20 @@ const STATUSES: [(u64, &str); 37] = [
 const LOWER: &str = "Empty Continue OK Created Accepted NonAuthoritativeInformation NoContent ResetContent PartialContent MultiStatus \
     AlreadyReported IMUsed MultipleChoices MovedPermanently Found SeeOther NotModified UseProxy TemporaryRedirect PermanentRedirect";
 
+/// The status of rejections that this field of a filter says, unless it is 429, which is weir's own, too. Envoy takes 429 in place of one
+/// below 400.
+///
+/// # Errors
+/// Envoy knows no such status.
+pub fn of_rejections(filter: &Node, field: &str) -> Result<Option<u64>, &'static str> {
+    let Some(code) = filter.at(&[field, "code"]) else { return Ok(None) };
+    let found = number(code).or_else(|| named(code.text()?));
+    let found = found.ok_or("Envoy knows no status of this name, so it is 429")?;
+    Ok(Some(found).filter(|code| (400..600).contains(code) && *code != 429))
+}
+
 /// The status that Envoy calls so; 0 for those below 400.
-pub fn number(name: &str) -> Option<u64> {
+fn named(name: &str) -> Option<u64> {
     let found = STATUSES.iter().find(|(_, known)| *known == name);
     found.map(|(code, _)| *code).or_else(|| LOWER.split_whitespace().any(|known| known == name).then_some(0))
 }
@@ -62,7 +77,7 @@ mod tests {
             ("Found", Some(0)),
             ("Nowhere", None),
         ] {
-            assert_eq!(super::number(name), code, "{name}");
+            assert_eq!(super::named(name), code, "{name}");
         }
     }
 }
