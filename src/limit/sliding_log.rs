@@ -208,4 +208,16 @@ mod tests {
             assert_eq!(state.entries.iter().map(|entry| entry.units).sum::<u64>(), entries);
         }
     }
+
+    /// Each log has the same share of the entries.
+    #[test]
+    fn the_logs_of_a_subject_are_condensed_together() {
+        let logs = [9, 7].map(|limit| SlidingLog::new(limit, Micros::from_secs(60)).unwrap().into());
+        let mut subject = crate::limit::Subject::default();
+        for at in 1..=6 {
+            assert_eq!(subject.check(&logs, None, Micros(at), Ask::new(1, 1)).granted, 1);
+        }
+        assert_eq!((subject.condense(&logs, Micros(6), 6), subject.entries()), (6, 6));
+        assert_eq!((subject.condense(&logs, Micros(6), 6), subject.entries()), (0, 6));
+    }
 }

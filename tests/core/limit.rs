@@ -545,6 +545,23 @@ fn an_offset_is_at_most_a_day() {
     }
 }
 
+/// How many units come back within a second.
+#[test]
+fn what_comes_back_within_a_time() {
+    const SECOND: u64 = 1_000_000;
+    for (limit, units) in [
+        (fixed(600, 60 * SECOND), 10),
+        (sliding(600, 60 * SECOND, 15 * SECOND), 8),
+        (token(9, 50, 10 * SECOND, 3), 5),
+        (steps(9, 50, 10 * SECOND, 3), 5),
+        (leaky(7, SECOND / 2, 9, SECOND), 14),
+        (Concurrency::new(9, Micros(SECOND)).map(Limit::from), 0),
+    ] {
+        let limit = limit.unwrap();
+        assert_eq!(limit.flow(Micros(SECOND)), units, "{limit:?}");
+    }
+}
+
 /// A refund of a `sliding_log` corrects the entries since the charge, if these are at most 64, also those of one microsecond.
 #[test]
 fn a_refund_to_a_log_corrects_so_many_entries() {
