@@ -10,7 +10,7 @@
 
 use std::sync::Mutex;
 
-use weir_core::engine::{BatchId, Outgoing, Pipeline, Sent, Slots, StoreFailure, Unexpected, refusal};
+use weir_core::engine::{BatchId, Clock, Outgoing, Pipeline, Sent, Slots, StoreFailure, Unexpected, refusal};
 use weir_core::time::Micros;
 
 use crate::connector::{self, ListenerId};
@@ -27,8 +27,6 @@ const OPEN_TIMEOUT: Micros = Micros::from_secs(1);
 /// A busy worker reads late what Redis has answered. So such a connection closes only when the worker has had this much loop time, too:
 /// some turns of its event loop, which read what is there.
 const OPEN_LOOP_TIME: Micros = Micros::from_millis(50);
-/// How much loop time passes at most from one tick of the worker to the next.
-const MAX_STEP: Micros = Micros::from_millis(10);
 /// A batch waits for a connection that a worker has requested within this time.
 const EXPECTED_WITHIN: Micros = Micros::from_millis(50);
 
@@ -99,9 +97,8 @@ pub struct Connections {
     connections: Vec<Connection>,
     /// When this worker last requested a connection for suspect slots, by cluster.
     suspect_requested_at: Vec<(String, Micros)>,
-    /// When the worker last ticked.
-    ticked_at: Micros,
-    loop_time: Micros,
+    /// The worker's clock, for its loop time.
+    clock: Clock,
 }
 
 /// A listener that leads to a cluster of Redis.
@@ -164,7 +161,7 @@ impl Connections {
             scheduler,
             cluster: cluster.to_owned(),
             created_at: now,
-            created_at_loop_time: self.loop_time,
+            created_at_loop_time: self.clock.latest().loop_time,
             is_open: false,
             slots: Slots::Normal,
             is_proven: false,
@@ -290,8 +287,7 @@ impl Connections {
 
     /// The worker ticks.
     pub fn tick(&mut self, now: Micros) {
-        self.loop_time = self.loop_time.plus(now.since(self.ticked_at).min(MAX_STEP));
-        self.ticked_at = now;
+        self.clock.tick(now);
     }
 
     /// The oldest connection.
@@ -318,7 +314,7 @@ impl Connections {
     pub fn next_to_close(&self, now: Micros) -> Option<NetworkFilter> {
         let is_over = |connection: &&Connection| {
             let age = now.since(connection.created_at);
-            let loop_time = self.loop_time.since(connection.created_at_loop_time);
+            let loop_time = self.clock.latest().loop_time.since(connection.created_at_loop_time);
             match (connection.is_open, connection.slots) {
                 (false, _) => age >= OPEN_TIMEOUT && loop_time >= OPEN_LOOP_TIME,
                 (true, Slots::Suspect) => connection.is_idle() && (connection.is_retiring || age >= MAX_AGE),

@@ -21,7 +21,7 @@ pub(super) const LOOK: Micros = Micros::from_secs(1);
 
 /// One moment, on all clocks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Now {
+pub struct Now {
     /// The host's time.
     pub host: Micros,
     /// The host's time, as if it had never been set back.
@@ -32,14 +32,14 @@ pub(super) struct Now {
 
 impl Now {
     /// The uptime since an earlier moment, but never far from the loop time since then, which does not count a busy worker.
-    pub fn since(self, earlier: Self) -> Micros {
+    pub(super) fn since(self, earlier: Self) -> Micros {
         let ticks = self.loop_time.since(earlier.loop_time);
         self.uptime.since(earlier.uptime).max(ticks.since(STEP)).min(ticks.plus(TICK))
     }
 
     /// How long the store took, if what it answered is read now. A busy worker reads an answer late, by up to a turn of its loop. That
     /// turn does not count, or the worker would take its own delay for the store's.
-    pub fn answered_after(self, sent: Self) -> Micros {
+    pub(super) fn answered_after(self, sent: Self) -> Micros {
         let (took, ticks) = (self.since(sent), self.loop_time.since(sent.loop_time));
         let is_busy = self.uptime.since(sent.uptime) > ticks.plus(TICK);
         if is_busy { took.min(ticks.since(TICK).max(TICK)) } else { took }
@@ -48,7 +48,7 @@ impl Now {
 
 /// Makes a [`Now`] of the host's time.
 #[derive(Debug, Default)]
-pub(super) struct Clock {
+pub struct Clock {
     latest: Now,
     /// The host's time at the last tick.
     ticked: Micros,
@@ -56,17 +56,18 @@ pub(super) struct Clock {
 
 impl Clock {
     /// The moment at which the engine was last called.
+    #[must_use]
     pub const fn latest(&self) -> Now {
         self.latest
     }
 
     /// The uptime at this time of the host's clock.
-    pub const fn uptime(&self, host: Micros) -> Micros {
+    pub(super) const fn uptime(&self, host: Micros) -> Micros {
         self.latest.uptime.plus(host.since(self.latest.host))
     }
 
     /// The engine is called at this time of the host's clock.
-    pub const fn at(&mut self, host: Micros) -> Now {
+    pub(super) const fn at(&mut self, host: Micros) -> Now {
         self.latest = Now { host, uptime: self.uptime(host), ..self.latest };
         self.latest
     }

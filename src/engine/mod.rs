@@ -86,11 +86,12 @@ use crate::policy::{Check, Denial, Mode, OnFailure, Policy};
 use crate::response::{Header, Headers, PolicyDenial, Record, Rejection};
 use crate::time::Micros;
 
-use clock::{Clock, LOOK, Now, TICK};
+use clock::{LOOK, TICK};
 use dispatch::{Batch, Charges, Completed, Dispatch, Due, End, NotAsked, Work, tasks};
 use requests::{Loan, Requests};
 use stores::Stores;
 
+pub use clock::{Clock, Now};
 pub use connections::Connections;
 pub use dispatch::{Outage, Slots};
 pub use failure::StoreFailure;

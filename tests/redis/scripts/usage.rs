@@ -96,7 +96,7 @@ fn expiry(server: &Redis) -> Result<(), Failed> {
     let mut connection = server.connect();
     let now = connection.say("TIME").lines().nth(2).and_then(|text| text.trim().parse::<u64>().ok());
     let this = now.expect("a time") / HOUR * HOUR;
-    let (old, kept) = (this - 40 * HOUR, this - 24 * HOUR);
+    let (old, kept) = (this - 40 * HOUR, this - 23 * HOUR);
     for (number, start) in [(1, old), (2, old + HOUR), (3, kept), (4, this)] {
         write(&mut connection, "expiry", (1, number), start, 10, &[("{p|a}", 1, 1)]);
     }
