@@ -13,8 +13,8 @@ const MAX_ALTERNATIVES: usize = 64;
 const MAX_NETWORKS: usize = 1_024;
 const MAX_VALUES: usize = 256;
 
-/// So many times tests may alternate between yes and no in a condition that is nested: a configuration has at most 32 levels.
-const MAX_RUNS: usize = 10;
+/// So many times tests may alternate between yes and no in a condition that is nested: each takes a level, and a configuration has at most 32.
+const MAX_RUNS: usize = 24;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
