@@ -120,7 +120,7 @@ bench: ## Measure weir in both hosts, beside plain Envoy and nginx with Lua: twe
 
 bench-keep: ## Copy the results of `make bench` to docs/bench, where the README shows them
 	@cp $(addprefix target/bench/,table.txt costs.md summary.json cpu.svg latency.svg) docs/bench/
-	@WEIR_UPDATE=1 cargo test --quiet --test repository -- figures
+	@WEIR_UPDATE=1 cargo test --quiet --test repository -- figures measured
 
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run

@@ -20,10 +20,17 @@ use crate::support::weir::Host;
 use crate::support::{eventually, weir};
 use crate::{MANY, cost, way};
 
-/// The core of the edge that is being measured.
-const EDGE: usize = 0;
-/// The core of everything else: the load, the upstream, Redis.
-const REST: usize = 1;
+/// The core of an edge with one worker.
+const EDGE: &str = "0";
+/// The cores of an edge with two workers.
+const EDGE_OF_TWO: &str = "0,2";
+/// The core of everything else: the load, the upstream, Redis. Where edges with two workers are measured, the load has the second one.
+const REST: &str = "1";
+const REST_OF_TWO: &str = "1,3";
+/// An edge with two workers is measured on a machine with so many cores.
+const CORES_FOR_TWO: usize = 4;
+/// What the names of edges with two workers end with.
+pub const TWO: &str = "two workers";
 
 /// The length of the event stream that the upstream sends, in bytes.
 pub const EVENTS: usize = 1024 * 1024;
@@ -85,7 +92,7 @@ impl World {
     pub fn start(wanted: impl Fn(&str) -> bool, others: &[PathBuf]) -> io::Result<Self> {
         envoy::binary()
             .ok_or_else(|| io::Error::other("no Envoy: run 'make bench', or scripts/setup bench"))?;
-        pin(REST)?;
+        pin(rest())?;
         let redis = Redis::start().ok_or_else(|| io::Error::other("no redis-server"))?;
         let (upstream, events) = (free_address(), free_address());
         let conf = include_str!("upstream.conf")
@@ -95,8 +102,7 @@ impl World {
 
         let services = Service::all(redis.address(), &wanted)?;
 
-        // A process inherits the core of its parent.
-        pin(EDGE)?;
+        // A process inherits the cores of its parent.
         let (mut edges, mut absent) = (Vec::new(), Vec::new());
         let mut built = envoys(redis.address(), upstream, events)?;
         built.extend(services.iter().map(|service| (service.edge, 200, asking(service, upstream))));
@@ -108,6 +114,12 @@ impl World {
             if !wanted(name) {
                 continue;
             }
+            if name.ends_with(TWO) && cores() < CORES_FOR_TWO {
+                let why = format!("it takes {CORES_FOR_TWO} cores, and this machine has {}", cores());
+                absent.push((name, why));
+                continue;
+            }
+            pin(if name.ends_with(TWO) { EDGE_OF_TWO } else { EDGE })?;
             match template.try_start() {
                 Ok(envoy) => {
                     let (address, pids) = (envoy.address("edge"), vec![envoy.pid()]);
@@ -120,6 +132,7 @@ impl World {
                 Err(log) => absent.push((name, format!("Envoy refuses the configuration: {}", why(&log)))),
             }
         }
+        pin(EDGE)?;
         let mut _nginx = None;
         if wanted("nginx plain") || wanted("nginx + lua") {
             let (plain, lua) = (free_address(), free_address());
@@ -141,7 +154,7 @@ impl World {
             }
             _nginx = Some(nginx);
         }
-        pin(REST)?;
+        pin(rest())?;
         Ok(Self { redis, edges, absent, _upstream, _nginx, services, upstream })
     }
 
@@ -173,7 +186,7 @@ impl World {
             let envoy = template.try_start().map_err(io::Error::other)?;
             ways.push(Unpaced { name: name.to_owned(), address: envoy.address("edge"), _envoy: Some(envoy) });
         }
-        pin(REST)?;
+        pin(rest())?;
         let nginx = self.edges.iter().filter(|edge| edge.name == "nginx + lua");
         ways.extend(nginx.map(|edge| Unpaced {
             name: edge.name.into(),
@@ -192,7 +205,7 @@ impl World {
         pin(EDGE)?;
         let question = way::question(&limiter("single", exact("exact")));
         let way = way::round_trip(self.redis.address(), &question, measured);
-        pin(REST)?;
+        pin(rest())?;
         way.map(Some)
     }
 }
@@ -250,6 +263,9 @@ fn envoys(
         ("weir native denied", 429, native(denied)),
         ("weir settled", 200, wasm(by_header.clone())),
         ("weir native settled", 200, native(by_header)),
+        ("envoy plain, two workers", 200, other("").concurrency(2)),
+        ("weir exact, two workers", 200, wasm(exact("exact")).concurrency(2)),
+        ("weir native exact, two workers", 200, native(exact("exact")).concurrency(2)),
         ("envoy plain, events", 200, addressed(&without_weir(""), events)),
         ("weir exact, events", 200, streaming(Host::Wasm, exact("exact"))),
         ("weir settled, events", 200, streaming(Host::Wasm, by_events.clone())),
@@ -410,11 +426,22 @@ impl Drop for Nginx {
     }
 }
 
-/// Binds this process, and the processes that it starts from now on, to a core.
-fn pin(core: usize) -> io::Result<()> {
+/// How many cores the machine has. This process may be bound to fewer.
+fn cores() -> usize {
+    fs::read_to_string("/proc/stat").map_or(0, |stat| {
+        stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count()
+    })
+}
+
+fn rest() -> &'static str {
+    if cores() < CORES_FOR_TWO { REST } else { REST_OF_TWO }
+}
+
+/// Binds this process, and the processes that it starts from now on, to these cores.
+fn pin(cores: &str) -> io::Result<()> {
     let pid = std::process::id().to_string();
-    let done = Command::new("taskset").args(["-a", "-c", "-p", &core.to_string(), &pid]).output()?;
-    let failed = || io::Error::other(format!("core {core}: {}", String::from_utf8_lossy(&done.stderr)));
+    let done = Command::new("taskset").args(["-a", "-c", "-p", cores, &pid]).output()?;
+    let failed = || io::Error::other(format!("core {cores}: {}", String::from_utf8_lossy(&done.stderr)));
     if done.status.success() { Ok(()) } else { Err(failed()) }
 }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::edges::TWO;
 use crate::service::RATELIMIT;
 
 /// How many rounds the targets are judged by.
@@ -46,7 +47,7 @@ pub fn of(name: &str, connections: u32, short: Duration) -> Pace {
     }
     let is_compared = match connections {
         1 => COMPARED_ALONE.contains(&name) || name.starts_with(RATELIMIT),
-        32 => !UNCOMPARED.contains(&name),
+        32 => !UNCOMPARED.contains(&name) && !name.ends_with(TWO),
         _ => false,
     };
     Pace { every: if is_compared { 1 } else { 6 }, warm_up, measured: short }

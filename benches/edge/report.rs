@@ -15,7 +15,7 @@ use crate::targets::{self, Floor, Target};
 use crate::{MANY, bars, words};
 
 /// In the order in which they are shown.
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 30] = [
     "envoy plain",
     "envoy plain again",
     "envoy empty wasm",
@@ -34,6 +34,9 @@ const NAMES: [&str; 27] = [
     "weir native denied",
     "weir settled",
     "weir native settled",
+    "envoy plain, two workers",
+    "weir exact, two workers",
+    "weir native exact, two workers",
     "envoy plain, events",
     "weir exact, events",
     "weir settled, events",
@@ -52,14 +55,17 @@ fn place(name: &str) -> Option<usize> {
     place.or_else(|| NAMES.iter().rposition(|known| name.starts_with(known)))
 }
 
-/// Listed apart from the cases: a second plain Envoy, empty filters, weir with `topology: any`, weir with a long `denial_ttl`, and responses
-/// that are event streams.
-const CONTROLS: [&str; 12] = [
+/// Listed apart from the cases: a second plain Envoy, empty filters, weir with `topology: any`, weir with a long `denial_ttl`, two workers,
+/// and responses that are event streams.
+const CONTROLS: [&str; 15] = [
     "envoy plain again",
     "envoy empty wasm",
     "envoy empty native",
     "weir exact, any",
     "weir denied, 1 h",
+    "envoy plain, two workers",
+    "weir exact, two workers",
+    "weir native exact, two workers",
     "envoy plain, events",
     "weir exact, events",
     "weir settled, events",

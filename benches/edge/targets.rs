@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::MANY;
-use crate::edges::EVENTS;
+use crate::edges::{EVENTS, TWO};
 use crate::report::{Figures, Report};
 use crate::stats::{self, Estimate};
 
@@ -35,6 +35,7 @@ fn plain(name: &str) -> &'static str {
     match name {
         _ if name.starts_with("nginx") => "nginx plain",
         _ if name.ends_with("events") => "envoy plain, events",
+        _ if name.ends_with(TWO) => "envoy plain, two workers",
         _ => "envoy plain",
     }
 }
@@ -111,11 +112,11 @@ pub fn targets(report: &Report) -> Vec<Target> {
     let mut add = |what: String, is, at_most| targets.push(Target { what, is, at_most });
     // The way; its bounds with many subjects and with one.
     let cpu: [(&str, [Option<f64>; 2]); 7] = [
-        ("weir native exact", [Some(0.5), Some(0.35)]),
+        ("weir native exact", [Some(0.42), Some(0.38)]),
         ("weir native leased", [Some(0.6), Some(0.3)]),
         ("weir native idle", [Some(0.15), None]),
         ("weir native denied", [Some(0.25), Some(0.25)]),
-        ("weir exact", [Some(1.2), Some(1.1)]),
+        ("weir exact", [Some(0.95), Some(0.95)]),
         ("weir leased", [Some(0.25), Some(0.25)]),
         ("weir denied", [Some(0.25), Some(0.25)]),
     ];
@@ -126,7 +127,7 @@ pub fn targets(report: &Report) -> Vec<Target> {
             add(what, cpu_over_lua(report, name, 32, subjects), at_most);
         }
     }
-    for (name, at_most) in [("weir native exact", 1.25), ("weir exact", 1.8)] {
+    for (name, at_most) in [("weir native exact", 1.1), ("weir exact", 1.75)] {
         for subjects in [MANY, 1] {
             let what = format!("{name}, {subjects} subjects, 1 connection: added p50 over {LUA}'s");
             add(what, p50_over_lua(report, name, subjects), at_most);
@@ -153,7 +154,36 @@ pub fn targets(report: &Report) -> Vec<Target> {
             rounds.and_then(|rounds| stats::single(rounds.values().map(|figures| figures.redis_commands)));
         add(format!("{name}, {subjects} subjects, 32 connections: Redis commands per request"), is, at_most);
     }
+    for (host, name, at_most) in [("native", "weir native", 250.0), ("wasm", "weir", 800.0)] {
+        add(read_for_usage("by a path", host), reading(report, name, "settled"), at_most);
+    }
+    add("weir, any case, 256 connections: errors".into(), errors(report, 256), 0.0);
     targets
+}
+
+/// All errors of weir in a run; their number has no interval.
+fn errors(report: &Report, connections: u32) -> Option<Estimate> {
+    let names = report.names();
+    let weirs = names.iter().filter(|name| name.starts_with("weir"));
+    let loads = weirs.flat_map(|name| [MANY, 1].map(|subjects| report.rounds(name, connections, subjects)));
+    let cases: Vec<_> = loads.flatten().collect();
+    let all = cases.iter().flat_map(|rounds| rounds.values()).map(|figures| figures.errors).sum::<u64>();
+    let rounds = cases.iter().map(|rounds| rounds.len()).max()?;
+    let is = all as f64;
+    Some(Estimate { is, low: is, high: is, rounds })
+}
+
+fn read_for_usage(by: &str, host: &str) -> String {
+    format!("to read an event stream for its usage {by}, {host}: added µs of CPU per MiB")
+}
+
+/// What it adds to `exact` to read a MiB of events, in microseconds.
+fn reading(report: &Report, weir: &str, way: &str) -> Option<Estimate> {
+    let cpu = |name: &str| added(report, name, 32, MANY, Figures::cpu);
+    let read = cpu(&format!("{weir} {way}, events"))?;
+    let passed = cpu(&format!("{weir} exact, events"))?;
+    let more = |(round, read): (u32, f64)| Some((read - passed.get(&round)?) * MEBIBYTE / EVENTS as f64);
+    stats::single(read.into_iter().filter_map(more))
 }
 
 /// What every filter in a host costs at least, in the same ratio: an empty filter; and, without leases, an empty filter and the
@@ -190,6 +220,7 @@ pub fn floors(report: &Report) -> Vec<Floor> {
             add(what, is);
         }
     }
+    floors.extend(two_workers(report));
     floors.extend(native_idle(report));
     floors.extend(settling(report));
     floors.extend(exact_instructions(report));
@@ -206,19 +237,21 @@ fn settling(report: &Report) -> impl Iterator<Item = Floor> {
             what: format!("{weir} settled, {MANY} subjects, 32 connections: added CPU over {weir} exact's"),
             is,
         });
-        let by = [("settled", "by a path"), ("usage", "by `usage: {provider: auto}`")];
-        let scanners = by.into_iter().filter_map(move |(way, by)| {
-            let read = cpu(&format!("{weir} {way}, events"))?;
-            let passed = cpu(&format!("{weir} exact, events"))?;
-            let more =
-                |(round, read): (u32, f64)| Some((read - passed.get(&round)?) * MEBIBYTE / EVENTS as f64);
-            let is = stats::single(read.into_iter().filter_map(more))?;
-            Some(Floor {
-                what: format!("to read an event stream for its usage {by}, {host}: added µs of CPU per MiB"),
-                is,
-            })
-        });
-        header.into_iter().chain(scanners)
+        let what = read_for_usage("by `usage: {provider: auto}`", host);
+        let scanner = reading(report, weir, "usage").map(|is| Floor { what, is });
+        header.into_iter().chain(scanner)
+    })
+}
+
+/// No bound is set for these: two workers gather their requests apart, so their batches are smaller.
+fn two_workers(report: &Report) -> impl Iterator<Item = Floor> {
+    ["weir native exact", "weir exact"].into_iter().filter_map(|name| {
+        let cpu = |name: &str| added(report, name, 32, MANY, Figures::cpu);
+        let is = by(&cpu(&format!("{name}, {TWO}"))?, &cpu(name)?)?;
+        Some(Floor {
+            what: format!("{name}, {TWO}, {MANY} subjects, 32 connections: added CPU over one worker's"),
+            is,
+        })
     })
 }
 

@@ -84,3 +84,22 @@ fn redis() {
     }
     tables::published("docs/bench/README.md", [("redis", table)]);
 }
+
+/// The targets of `make bench` that the run beside the page has missed, or did not decide.
+#[test]
+fn targets() {
+    let mut table = String::from("| target | is | at most | |\n|---|--:|--:|---|\n");
+    let summary = read("bench/summary.json");
+    let targets = summary["targets"].as_array().expect("targets");
+    for target in targets.iter().filter(|target| target["verdict"] != "met") {
+        let name = target["target"].as_str().expect("a name");
+        let [is, low, high] = ["median", "low", "high"].map(|of| target["is"][of].as_f64());
+        let is = is.map_or(String::from("-"), |is| match low.zip(high).filter(|(low, high)| low < high) {
+            Some((low, high)) => format!("{is:.2} ({low:.2} to {high:.2})"),
+            None => format!("{is}"),
+        });
+        let (at_most, verdict) = (&target["at_most"], target["verdict"].as_str().expect("a verdict"));
+        let _ = writeln!(table, "| {name} | {is} | {at_most} | {verdict} |");
+    }
+    tables::published("docs/bench/README.md", [("targets", table)]);
+}

@@ -448,7 +448,7 @@ mod properties {
     /// Where weir has a value, every server has that value; where it says that there is none, every server finds none. Cuts change nothing.
     #[test]
     fn what_weir_reads_every_server_reads() {
-        let known = Cell::new(0);
+        let (all, known) = (Cell::new(0), Cell::new(0));
         proptest!(tried(4_000), |(body in forms(), mut cuts in prop::collection::vec(0..400_usize, 0..5))| {
             cuts.sort_unstable();
             let mut pieces = Vec::new();
@@ -460,6 +460,7 @@ mod properties {
             pieces.push(&body[from..]);
             let found = read(&[&body]);
             prop_assert_eq!(&read(&pieces), &found);
+            all.set(all.get() + 1);
             if let Some(Ok(value)) = found {
                 known.set(known.get() + 1);
                 let body = std::str::from_utf8(&body).expect("text");
@@ -468,7 +469,7 @@ mod properties {
                 }
             }
         });
-        assert!(known.get() > 400, "{known:?} forms could be read");
+        assert!(known.get() > all.get() / 10, "{known:?} of {all:?} forms could be read");
     }
 
     /// What browsers write is read.
