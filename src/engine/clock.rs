@@ -80,3 +80,24 @@ impl Clock {
         self.at(host)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_turn_of_a_busy_worker_is_not_the_stores() {
+        let rows = [
+            ("an idle loop", 12, 10, 12),
+            ("a tick that is as late as ticks may be", 15, 10, 15),
+            ("a busy turn", 16, 10, 5),
+            ("a longer one", 900, 30, 25),
+            ("a busy turn at once", 900, 0, 5),
+        ];
+        for (name, uptime, ticks, took) in rows {
+            let [uptime, loop_time] = [uptime, ticks].map(Micros::from_millis);
+            let now = Now { uptime, loop_time, host: Micros::ZERO };
+            assert_eq!(now.answered_after(Now::default()), Micros::from_millis(took), "{name}");
+        }
+    }
+}

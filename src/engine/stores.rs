@@ -104,3 +104,28 @@ impl Stores {
         outages.max_by_key(|(_, outage)| outage.lasted)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_store_comes_first_in_its_turn() {
+        let region = |name: &&str| format!(r#"{{"name": "{name}", "cluster": "{name}"}}"#);
+        let policy = r#"{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]}"#;
+        for (names, turns) in [
+            (vec![], [vec![0], vec![0], vec![0], vec![0]]),
+            (vec!["a", "b"], [vec![0, 1], vec![1, 0], vec![0, 1], vec![1, 0]]),
+            (vec!["a", "b", "c"], [vec![0, 1, 2], vec![1, 2, 0], vec![2, 0, 1], vec![0, 1, 2]]),
+        ] {
+            let all = names.iter().map(region).collect::<Vec<_>>().join(",");
+            let regions = match names.is_empty() {
+                true => String::new(),
+                false => format!(r#""regions": {{"here": "a", "all": [{all}]}},"#),
+            };
+            let config = format!(r#"{{{regions} "policies": [{policy}]}}"#);
+            let mut stores = Stores::new(&Rc::new(Config::parse(config.as_bytes()).unwrap()), 1);
+            assert_eq!([(); 4].map(|()| stores.turns().collect::<Vec<_>>()), turns, "{names:?}");
+        }
+    }
+}

@@ -146,7 +146,7 @@ impl Breakers {
             }
             failed |= bit;
             if !self.parts.iter().any(|(other, _)| *other == part) {
-                self.parts.push((part, Breaker::new(self.seed.wrapping_add(u64::from(part)) | 1)));
+                self.parts.push((part, Breaker::new(self.seed.wrapping_add(u64::from(part)))));
             }
             let breaker = self.parts.iter_mut().find(|(other, _)| *other == part);
             opened = opened

@@ -73,7 +73,7 @@ pub(super) struct Queued {
 /// The requests that wait for permits of one subject, and about which the store is asked in the same way.
 #[derive(Debug)]
 struct Line {
-    /// A check of these requests, without its cost: the permits of a subject are the same at any cost.
+    /// A check of these requests. They may differ in their costs: the permits of a subject are the same at any cost.
     key: Rc<Check>,
     /// Tells apart lines that are due at the same time.
     number: u64,
@@ -297,11 +297,6 @@ impl Lines {
     }
 }
 
-/// The line of a check: what is asked about, at whatever cost.
-fn line_of(check: &Check) -> Check {
-    Check { cost: 0, ..check.clone() }
-}
-
 impl Requests {
     /// A request is about to be decided. Returns whether it waits for a permit instead.
     pub(super) fn queue(&mut self, stream: StreamId, now: Now) -> bool {
@@ -328,7 +323,7 @@ impl Requests {
         let mut queued = match former {
             Some(queued) => Box::new(Queued { denial, ..*queued }),
             None => {
-                let line = Rc::new(line_of(&part.check));
+                let line = Rc::clone(&part.check);
                 Box::new(Queued { line, part: place, denial, until, asks: false })
             }
         };

@@ -190,6 +190,49 @@ fn a_denial_that_lasts_longer_than_a_round_trip_is_no_reason_to_pause() {
     assert_eq!(worker.arrive(5, &["ann"]), Some(false));
     worker.idle(ms(3));
     assert_eq!(worker.arrive(6, &["ann"]), None);
+    // One that lasts as long as a round trip is.
+    for (wait, pauses) in [(ms(2), true), (Micros(2_001), false)] {
+        let mut worker = paused_worker();
+        assert_eq!(worker.arrive(1, &["ann"]), None);
+        let batch = worker.batch();
+        worker.skip(ms(2));
+        assert_eq!(worker.reply(&batch, [granted(0).wait(wait)]), [(1, false)]);
+        worker.skip(Micros(2));
+        assert_eq!(worker.arrive(2, &["ann"]) == Some(false), pauses, "{wait}");
+    }
+}
+
+/// Requests that gathered meanwhile are denied without asking.
+#[test]
+fn a_pause_denies_what_waits_for_the_next_batch() {
+    let mut worker = paused_worker();
+    assert_eq!(worker.arrive(1, &["ann"]), None);
+    let batch = worker.batch();
+    worker.skip(ms(1));
+    worker.all_wait(2..=5, "ann");
+    worker.skip(ms(1));
+    assert_eq!(worker.reply(&batch, [granted(3).wait(Micros(2))]), [(1, true)]);
+    assert!(worker.next_batch().is_none(), "nothing is asked");
+    assert_eq!(worker.released(), [(2, true), (3, true), (4, false), (5, false)]);
+}
+
+/// A subject that rests for as long as a lease lasts after a pause has its lease halved, and this one is too small then: it begins anew.
+#[test]
+fn a_pause_is_no_rest() {
+    for (later, asked) in [(ms(0), 1), (ms(1), 1 + 8)] {
+        let mut worker = paused_worker();
+        // What was used ends in half a second.
+        worker.idle(ms(959));
+        worker.skip(later);
+        assert_eq!(worker.arrive(1, &["ann"]), None);
+        let batch = worker.batch();
+        assert_eq!(batch.tasks(), [check("p0|ann", 1 + 8)]);
+        worker.skip(ms(20));
+        worker.reply(&batch, [granted(0).wait(ms(1))]);
+        worker.idle(ms(520));
+        assert_eq!(worker.arrive(2, &["ann"]), None);
+        assert_eq!(worker.batch().tasks(), [check("p0|ann", asked)], "{later}");
+    }
 }
 
 #[test]
@@ -211,6 +254,21 @@ fn clients_hear_no_earlier_time_than_that_of_the_pause() {
         panic!("a rejection")
     };
     assert_eq!(told.retry_after, RetryAfter::After(ms(30)));
+}
+
+/// Where at least half is granted at first, the worker does not pause, and clients hear what Redis says.
+#[test]
+fn without_a_pause_clients_hear_the_time_of_the_store() {
+    let mut worker = paused_worker();
+    worker.all_wait(1..=19, "ann");
+    let batch = worker.batch();
+    let wanted = batch.tasks()[0].requests;
+    assert!(wanted / 2 <= 18 && wanted > 19, "{wanted}");
+    worker.skip(ms(40));
+    worker.engine.replied(batch.id, &bytes([granted(18).wait(Micros(2))]), worker.now);
+    let last = std::iter::from_fn(|| worker.engine.next_release()).last().expect("a release");
+    let Action::Reject(told) = last.action else { panic!("a rejection") };
+    assert_eq!((last.stream, told.retry_after), (19, RetryAfter::After(Micros(2))));
 }
 
 #[test]

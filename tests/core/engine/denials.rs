@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long a denial is remembered, and what it saves the store.
 
+use weir::engine::{Action, Submitted};
 use weir::time::Micros;
 
 use crate::worker::*;
@@ -45,6 +46,27 @@ fn a_denied_subject_is_denied_here_until_the_time_the_store_said() {
     assert_eq!(worker.arrive(3, &["bob"]), None, "the store is asked about others");
     worker.idle(ms(1));
     assert_eq!(worker.arrive(4, &["ann"]), None, "the store may say something else now");
+}
+
+/// A date in a header stays the same while the denial grows old.
+#[test]
+fn a_denial_that_is_remembered_names_the_same_date() {
+    let dated = format!(r#""response": {{"style": "anthropic"}}, {}"#, policy(BUCKET));
+    let trusting = DENY.replace('}', r#", "denial_ttl": "1h"}"#);
+    let mut worker = Worker::new(&trusting, [dated]);
+    worker.all_wait([1], "ann");
+    worker.answer([denied(DAY).reset(DAY)]);
+    let mut date = |stream| {
+        let checks = [check_of(0, "{p0|ann}", 1)].into_iter().collect();
+        let Submitted::Decided(Action::Reject(told)) = worker.engine.submit(stream, checks, worker.now)
+        else {
+            panic!("it is denied")
+        };
+        worker.skip(secs(100));
+        let date = told.headers.iter().find(|header| header.name == "anthropic-ratelimit-requests-reset");
+        date.expect("a date").value.clone()
+    };
+    assert_eq!(date(2), date(3));
 }
 
 #[test]

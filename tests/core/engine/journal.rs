@@ -546,6 +546,23 @@ fn a_worker_that_ends_writes_what_waits_at_once() {
     assert!(!worker.engine.in_flight());
 }
 
+/// Otherwise one batch of its own is in flight at a time.
+#[test]
+fn a_worker_that_ends_does_not_wait_for_the_last_batch_of_its_journal() {
+    for ends in [false, true] {
+        let mut worker = simple("{}");
+        deny_ann(&mut worker, 1);
+        worker.idle(ms(100));
+        let first = worker.batch();
+        deny_more(&mut worker, 1);
+        if ends {
+            worker.engine.retire();
+        }
+        let second = worker.next_batch().map_or(0, |batch| batch.journal.len());
+        assert_eq!((first.journal.len(), second), (1, usize::from(ends)));
+    }
+}
+
 /// The window of the store counts them.
 #[test]
 fn entries_take_only_the_room_that_requests_leave() {

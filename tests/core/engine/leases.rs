@@ -482,3 +482,31 @@ fn the_last_request_of_a_lease_is_told_when_redis_has_more() {
     };
     assert_eq!([2, 3].map(ratelimit), ["\"l\";r=1;t=60", "\"l\";r=0;t=59"]);
 }
+
+/// A lease stays as it is configured where the limits of its subject are not.
+#[test]
+fn the_limits_of_a_subject_leave_its_lease_as_it_is() {
+    let overridden = format!(r#""overrides": true, {}"#, leased(LONG, LARGE));
+    let mut worker = Worker::new(DENY, [overridden]);
+    let ask = |worker: &mut Worker, stream| {
+        assert_eq!(worker.arrive(stream, &["ann"]), None);
+        let batch = worker.batch();
+        let requests = batch.tasks()[0].requests;
+        worker.reply(&batch, [granted(requests).remaining(9).and(&[1_000, 10, 0])]);
+        requests
+    };
+    assert_eq!(ask(&mut worker, 1), 1 + 2);
+    all_served(&mut worker, 2..=3);
+    assert_eq!(ask(&mut worker, 4), 1 + 4);
+}
+
+/// A request that one policy is known to deny takes nothing of the lease of another.
+#[test]
+fn a_denied_request_uses_no_lease() {
+    let mut worker = Worker::new(DENY, [leased(LONG, WINDOW), policy(BUCKET)]);
+    assert_eq!(worker.arrive(1, &["ann", "bob"]), None);
+    worker.answer([granted(3).remaining(97).reset(MINUTE), denied(DAY)]);
+    let on_lease = worker.engine.on_lease();
+    assert_eq!((on_lease, worker.arrive(2, &["ann", "bob"])), (2, Some(false)));
+    assert_eq!(worker.engine.on_lease(), on_lease);
+}

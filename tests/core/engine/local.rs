@@ -2,6 +2,7 @@
 //! What a worker admits by itself while the store does not decide: its local share of each limit.
 
 use weir::engine::Action;
+use weir::time::Micros;
 
 use crate::worker::*;
 
@@ -63,5 +64,26 @@ fn only_what_the_whole_limit_cannot_hold_is_rejected_for_good() {
         let header = rejection.headers.iter().find(|header| header.name == "retry-after");
         assert_eq!(header.map(|header| header.value.as_ref()), retry_after, "a cost of {cost}");
         assert_eq!(rejection.grpc.pushback.as_deref(), pushback, "a cost of {cost}");
+    }
+}
+
+/// All logs have so many entries together: what has no place counts with a later one, and that is counted.
+#[test]
+fn entries_without_a_place_are_counted() {
+    const LOG: &str = r#"{"name": "l", "algorithm": "sliding_log", "limit": 10000, "window": "1d"}"#;
+    let mut worker = Worker::new(r#"{"deadline": "50ms", "on_failure": "local"}"#, [policy(LOG)]);
+    let admit = |worker: &mut Worker, stream: u32, subject: &str| {
+        let admitted = worker.arrive(stream, &[subject]).unwrap_or_else(|| worker.lose()[0].1);
+        assert!(admitted, "{stream}");
+        worker.close(stream);
+    };
+    // With 1,024 subjects each has 128 entries.
+    (0..1_024).for_each(|stream| admit(&mut worker, stream, &stream.to_string()));
+    for (requests, merges) in [(127, false), (1, true)] {
+        for _ in 0..requests {
+            admit(&mut worker, 5_000, "7");
+            worker.skip(Micros(1));
+        }
+        assert_eq!(worker.engine.counters().local_merged > 0, merges, "{requests} more");
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use weir::config::Unasked;
-use weir::engine::{Catalogue, Kind, MAX_LIMIT_SERIES, Report, escaped};
+use weir::engine::{BUILD_INFO, CONFIG_HASH, Catalogue, Kind, MAX_LIMIT_SERIES, Report, escaped};
 use weir::policy::{Check, Mode};
 use weir::request::{Attributes, Unreadable};
 use weir::time::Micros;
@@ -588,6 +588,28 @@ fn the_subjects_that_use_most_are_listed_by_their_units() {
         format!("top used: {used}, 0 of them perhaps of others: {{p0|{subject}}}")
     });
     assert_eq!(listed(&mut worker), wanted);
+}
+
+#[test]
+fn a_request_that_costs_nothing_uses_nothing() {
+    let config = configuration(ALLOW, [policy(WINDOW)]).replacen('{', r#"{"top_used": {"count": 9}, "#, 1);
+    let mut worker = Worker::configured(&config);
+    for (stream, subject, cost) in [(1, "ann", 3), (2, "sue", 0)] {
+        assert_eq!(worker.arrive_costing(cost, stream, &[subject]), None);
+        worker.answer([granted(1).remaining(9)]);
+    }
+    assert_eq!(listed(&mut worker), ["top used: 3 in 60 s, 0 of them perhaps of others: {p0|ann}"]);
+}
+
+/// The host sets them when it has defined them.
+#[test]
+fn what_a_worker_is_has_its_value_from_the_beginning() {
+    let worker = Worker::new(ALLOW, [policy(BUCKET)]);
+    let config = worker.engine.config();
+    let catalogue = Catalogue::of(config);
+    let value = |name| catalogue.definitions().iter().find(|of| of.name == name).map(|of| of.value);
+    assert_eq!((value(CONFIG_HASH.name), value(BUILD_INFO.name)), (Some(config.hash.into()), Some(1)));
+    assert_ne!(config.hash, 1);
 }
 
 /// Without `top_denied` nothing is kept.

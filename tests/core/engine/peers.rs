@@ -181,6 +181,21 @@ fn a_loan_counts_under_the_region_that_lends_it() {
     assert_eq!(exporting.host.of("weir.policy.p0.peer.bom.on_loan"), 0);
 }
 
+/// A loan of requests of one cost serves one of another cost, and that is paid to the region that has lent.
+#[test]
+fn a_loan_is_paid_where_it_was_lent_at_any_cost() {
+    let mut exporting = Exporting::of(worker(&[SHARE]));
+    let worker = &mut exporting.worker;
+    [2, 1].map(|cost| assert_eq!(worker.arrive_costing(cost, 900 + cost as u32, &["ann"]), None));
+    worker.idle(ms(10));
+    assert_eq!(worker.answer([denied(secs(9)), denied(secs(9))]).len(), 2);
+    while let Some(batch) = worker.next_batch() {
+        worker.reply(&batch, [granted(2)]);
+    }
+    assert_eq!(worker.arrive_costing(1, 903, &["ann"]), Some(true));
+    assert_eq!(exporting.both("weir.peer.PEER.borrowed").iter().sum::<i64>(), 1);
+}
+
 /// What a region's worker exports.
 struct Statistics(Report, Host);
 

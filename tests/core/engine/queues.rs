@@ -38,6 +38,7 @@ fn asks_within(worker: &mut Worker, span: Micros) -> Vec<(u64, Task)> {
             assert_eq!(worker.reply(&batch, full), []);
         }
     }
+    assert!(worker.next_tick() > Some(worker.now), "no turn is taken before it may ask");
     asked
 }
 
@@ -130,6 +131,27 @@ fn a_released_place_wakes_all_queues_of_its_subject() {
     let mut replies = batch.each(full());
     replies[3] = granted_as(1, 8);
     assert_eq!(worker.reply(&batch, replies), [(5, true)]);
+}
+
+/// What the store says about one class says nothing about another.
+#[test]
+fn a_request_of_another_class_asks_for_itself() {
+    let mut worker = worker("2s", 100);
+    denied_at_first(&mut worker, [1]);
+    let submit = |worker: &mut Worker, stream, check| {
+        let decided = worker.engine.submit(stream, [check].into_iter().collect(), worker.now);
+        assert!(matches!(decided, Submitted::Wait));
+        worker.next_batch().map_or(0, |batch| batch.task_count())
+    };
+    let of = |kept_percent, cost| Check { kept_percent, ..check_of(0, "{p0|ann}", cost) };
+    let rows = [
+        ("of its class", of(0, 1), 0),
+        ("of its class, at another cost", of(0, 2), 0),
+        ("of another", of(20, 1), 1),
+    ];
+    for (stream, (name, check, asked)) in (2..).zip(rows) {
+        assert_eq!(submit(&mut worker, stream, check), asked, "{name}");
+    }
 }
 
 /// An idle request costs little, however many there are: of one subject, and of as many subjects.

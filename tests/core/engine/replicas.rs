@@ -71,7 +71,7 @@ fn missing_replicas_are_no_outage() {
         assert_eq!(worker.answer([reply, acknowledged(0)]), [(stream, stream < 5)]);
         worker.idle(secs(3));
     }
-    assert!(worker.failures().iter().all(|failure| *failure == noreplicas()));
+    assert_eq!(worker.failures(), vec![noreplicas(); 5], "a denial needs no replica");
 }
 
 /// Otherwise each request would wait for replicas that are gone.
@@ -101,6 +101,22 @@ fn a_reply_that_is_missing_is_a_bad_reply() {
     worker.all_wait([1], "ann");
     assert_eq!(worker.answer([granted(1)]), [(1, false)]);
     assert_eq!(worker.failures().first(), Some(&StoreFailure::BadReply));
+    for stream in [2, 3] {
+        assert_eq!(worker.engine.open_breakers(), 0);
+        worker.all_wait([stream], "ann");
+        worker.answer([granted(1)]);
+    }
+    assert_eq!(worker.engine.open_breakers(), 1, "it is no answer of the store");
+}
+
+#[test]
+fn an_error_that_lasts_as_long_as_the_connection_ends_it() {
+    for (reply, is_good) in [(acknowledged(2), true), (error("NOAUTH log in"), false)] {
+        let mut worker = Worker::new(&store("allow"), [policy(BUCKET)]);
+        worker.all_wait([1], "ann");
+        let batch = worker.batch();
+        assert_eq!(worker.engine.replied(batch.id, &bytes([granted(1), reply]), worker.now), is_good);
+    }
 }
 
 /// What was taken in advance is given back, too: later requests would be admitted by it.

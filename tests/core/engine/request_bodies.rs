@@ -276,6 +276,15 @@ fn a_request_whose_body_does_not_come_is_asked_about_and_denied() {
     assert_eq!(worker.released(), [(3, false)]);
 }
 
+/// An enquiry takes nothing, so nothing is granted, whatever a reply says.
+#[test]
+fn a_denial_to_an_enquiry_is_one_whatever_it_grants() {
+    let (mut worker, check) = with_another(BUCKET, "");
+    assert!(awaits(&mut worker, 1, 7, std::slice::from_ref(&check)));
+    worker.idle(ms(50));
+    assert_eq!(worker.answer([granted(1).wait(secs(30))]), [(1, false)]);
+}
+
 #[test]
 fn what_is_not_certain_denies_no_request_before_its_body() {
     let places = PLACES;

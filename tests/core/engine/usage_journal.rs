@@ -3,6 +3,7 @@
 
 use weir::script::usage::{Interval, Used};
 
+use super::usage::measured;
 use crate::worker::*;
 use crate::world::{Network, World};
 
@@ -45,8 +46,10 @@ fn it_is_added_up_and_written_after_five_seconds() {
     for (stream, subject) in [(1, "ann"), (2, "bob"), (3, "ann")] {
         admit(&mut worker, stream, 4, subject);
     }
+    assert_eq!(worker.next_tick(), Some(worker.now.plus(secs(1))), "it looks again each second");
     worker.idle(ms(4_900));
     assert_eq!(worker.next_batch().map(|batch| batch.usage), None);
+    assert_eq!(worker.next_tick(), Some(worker.now.plus(ms(100))));
     worker.idle(ms(300));
     let (batch, writes) = alone(&mut worker);
     let [write] = &writes[..] else { panic!("{writes:?}") };
@@ -56,6 +59,19 @@ fn it_is_added_up_and_written_after_five_seconds() {
     worker.idle(secs(20));
     assert!(worker.next_batch().is_none(), "nothing else was used");
     assert_eq!(worker.engine.next_tick(worker.now), None);
+}
+
+/// The gauge adds up all workers, and outlives one that ends.
+#[test]
+fn what_waits_to_be_written_is_counted() {
+    let mut worker = worker(&[policy(BUCKET)]);
+    let waiting = |worker: &mut Worker| measured(worker).get("weir.usage_waiting").copied();
+    assert_eq!(waiting(&mut worker), None);
+    admit(&mut worker, 1, 4, "ann");
+    admit(&mut worker, 2, 4, "bob");
+    assert_eq!(waiting(&mut worker), Some(2));
+    worker.engine.retire();
+    assert_eq!(waiting(&mut worker), None);
 }
 
 #[test]

@@ -107,6 +107,10 @@ fn a_journal_has_one_warning_until_the_limit_would_be_full_again() {
     assert!(warned(&mut worker, "ann", 13).is_empty(), "the limit is not full again");
     worker.idle(secs(1));
     assert_eq!(warned(&mut worker, "ann", 12), ["{p0|ann} 88"]);
+    let full_again = worker.now.plus(MINUTE);
+    assert_eq!(warned(&mut worker, "cat", 12), ["{p0|cat} 88"]);
+    worker.idle(full_again.since(worker.now));
+    assert_eq!(warned(&mut worker, "cat", 11), ["{p0|cat} 89"], "from the moment at which it would be full");
 }
 
 /// A warning for which the journal has no room is written about the next request; without `shadow`, none of a policy in shadow.
@@ -124,4 +128,37 @@ fn a_journal_keeps_its_bounds() {
     let mut quiet = worker(WINDOW, r#""mode": "enforce""#, r#"{"shadow": false}"#);
     let shadow = Check { mode: Mode::Shadow, ..check_of(0, "{p0|ann}", 1) };
     assert_eq!(told(&mut quiet, shadow, granted(1).remaining(9)), (None, vec![], 1));
+}
+
+/// A request that another policy rejects uses nothing.
+#[test]
+fn a_rejected_request_is_not_warned_of() {
+    let policies = [policy(&WINDOW.replace('}', r#", "warn_at_percent": 80}"#)), policy(BUCKET)];
+    for (second, warned) in [(granted(1), 1), (denied(MINUTE), 0)] {
+        let config = configuration(DENY, policies.clone()).replacen('{', r#"{"journal": {}, "#, 1);
+        let mut worker = Worker::configured(&config);
+        assert_eq!(worker.arrive(1, &["ann", "ann"]), None);
+        worker.answer([granted(1).remaining(9), second]);
+        // A refund may leave first, with the entries behind it.
+        let refund = worker.next_batch();
+        let mut entries = refund.as_ref().map_or(vec![], |batch| batch.journal.clone());
+        refund.map(|batch| worker.reply(&batch, [done()]));
+        entries.extend(written_alone(&mut worker));
+        assert_eq!(entries.iter().filter(|entry| entry["outcome"] == "warned").count(), warned);
+    }
+}
+
+/// A warning tells how many denials were left out before it, as a denial does.
+#[test]
+fn a_warning_tells_what_was_left_out() {
+    let mut worker = worker(WINDOW, r#""mode": "enforce""#, r#"{"max_per_second": 1}"#);
+    worker.all_wait([1], "ann");
+    worker.answer([denied(DAY)]);
+    (2..5).for_each(|stream| assert_eq!(worker.arrive(stream, &["ann"]), Some(false)));
+    assert_eq!(written_alone(&mut worker).len(), 1);
+    worker.idle(secs(1));
+    worker.all_wait([5], "bob");
+    worker.answer([granted(1).remaining(9)]);
+    let entries = written_alone(&mut worker);
+    assert_eq!((numbers_of(&entries, "used_percent"), numbers_of(&entries, "skipped")), (vec![91], vec![3]));
 }
