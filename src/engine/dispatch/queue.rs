@@ -416,6 +416,24 @@ mod tests {
         assert_eq!(found, wanted);
     }
 
+    /// Then they are not forgotten all at once.
+    #[test]
+    fn numbers_are_bounded_while_many_tasks_wait() {
+        let (plan, mut queue) = (plan(), Queue::new(Topology::Any, Seed(1)));
+        let mut subjects = (0..).map(check);
+        let mut ask = |queue: &mut Queue, count: usize| {
+            for check in subjects.by_ref().take(count) {
+                queue.ask(&check, &plan, Waiter { stream: 1, part: 0 });
+            }
+        };
+        ask(&mut queue, 20);
+        for _ in 0..1_000 {
+            ask(&mut queue, 7);
+            assert_eq!(take(&mut queue, 7), (7, 0));
+            assert!(queue.numbers.len() <= 2 * 20 + MAX_TASKS, "{} of 20", queue.numbers.len());
+        }
+    }
+
     #[test]
     fn settlements_that_wait_are_bounded() {
         let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());

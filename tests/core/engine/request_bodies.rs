@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use weir::body::Ids;
 use weir::config::BeforeBody;
 use weir::config::UnaskedRuling;
 use weir::engine::{Action, StreamId};
@@ -283,6 +284,19 @@ fn a_denial_to_an_enquiry_is_one_whatever_it_grants() {
     assert!(awaits(&mut worker, 1, 7, std::slice::from_ref(&check)));
     worker.idle(ms(50));
     assert_eq!(worker.answer([granted(1).wait(secs(30))]), [(1, false)]);
+}
+
+#[test]
+fn a_rejection_names_the_call_that_has_waited() {
+    let named = format!(r#""response": {{"style": "json_rpc"}}, {}"#, policy(BUCKET));
+    let mut worker = Worker::new(DENY, [named]);
+    worker.all_wait([1], "ann");
+    worker.engine.name(1, Ids::One("7".into()));
+    let batch = worker.batch();
+    worker.engine.replied(batch.id, &bytes([denied(secs(9))]), worker.now);
+    let release = worker.engine.next_release().expect("it is decided");
+    let Action::Reject(rejection) = release.action else { panic!("it is rejected") };
+    assert!(rejection.body.contains(r#""id":7"#), "{}", rejection.body);
 }
 
 #[test]

@@ -357,6 +357,25 @@ fn a_far_store_has_several_batches_in_flight() {
     assert_eq!(world.congestion.batch(200, 1), 43);
 }
 
+/// A batch about what is asked already waits for as long as answers were queued lately, and not for so long that it comes too late.
+#[test]
+fn repeats_wait_for_the_answer_where_the_store_is_slow() {
+    let cases = [
+        ("nothing is queued", [1_000, 1_000], 10_000),
+        ("one of two was slow", [40_000, 1_000], 10_000),
+        ("both were: 20 ms, and a quarter more", [21_000, 30_000], 25_000),
+        ("five eighths of 49 ms at most", [45_000, 45_000], 30_625),
+    ];
+    for (name, trips, pace) in cases {
+        let mut world = World::at(1_000);
+        world.congestion.shortest = Some(Micros(1_000));
+        for (place, trip) in trips.into_iter().enumerate() {
+            world.congestion.trips[place] = Some(Micros(trip));
+        }
+        assert_eq!(world.congestion.pace_of_repeats(), Micros(pace), "{name}");
+    }
+}
+
 #[test]
 fn no_more_wait_than_can_be_answered_in_time() {
     assert_eq!(World::new().congestion.may_wait(1, 1), usize::MAX, "nothing is known");
