@@ -51,6 +51,9 @@ impl Bounds {
     pub const WIDEST: Self = Self { line: MAX_LINE, bulk: MAX_BULK, items: MAX_ITEMS, depth: MAX_DEPTH };
 }
 
+/// The end of a line, and of a bulk string.
+pub const CRLF: &[u8] = b"\r\n";
+
 /// The longest text of an `i64`: `-9223372036854775808`.
 const MAX_DIGITS: usize = 20;
 
@@ -66,11 +69,16 @@ pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends one bulk string that is made of parts, without joining them first.
 pub fn bulk_of(out: &mut Vec<u8>, parts: &[&[u8]]) {
-    header(out, b'$', parts.iter().map(|part| part.len()).sum());
+    bulk_header(out, parts.iter().map(|part| part.len()).sum());
     for part in parts {
         out.extend_from_slice(part);
     }
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(CRLF);
+}
+
+/// Begins a bulk string of `length` bytes. The caller appends these, and [`CRLF`].
+pub fn bulk_header(out: &mut Vec<u8>, length: usize) {
+    header(out, b'$', length);
 }
 
 /// Appends `number` as a bulk string of its decimal digits, which is how commands carry integers.
@@ -81,7 +89,7 @@ pub fn bulk_int(out: &mut Vec<u8>, number: i64) {
 fn header(out: &mut Vec<u8>, kind: u8, length: usize) {
     out.push(kind);
     out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(CRLF);
 }
 
 /// One value, borrowed from the bytes it was decoded from.

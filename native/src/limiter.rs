@@ -396,7 +396,7 @@ impl Limiter {
     pub fn decide_without_engine(&self) -> Next {
         match self.config.store.on_failure {
             OnFailure::Deny | OnFailure::Local => {
-                Next::Reject(response::unavailable(self.config.response(None)))
+                Next::Reject(response::unavailable(self.config.response(None)).into())
             }
             OnFailure::Allow => Next::Continue,
         }

@@ -127,7 +127,7 @@ pub enum Action {
     /// Let it through. [`Engine::headers_to_add`] has the headers for its response.
     Admit,
     /// Answer it instead of the upstream.
-    Reject(Rejection),
+    Reject(Box<Rejection>),
 }
 
 /// What to do with a request that was paused.

@@ -101,17 +101,34 @@ impl<'r> Path<'r> {
     }
 }
 
-/// Whether a path has one reading only, as nearly all have: nothing in it is decoded or resolved.
+/// What a byte of a path may lead to, by its number.
+static BYTES: [u8; 256] = {
+    let mut bytes = [0; 256];
+    bytes[b'%' as usize] = bytes::SPECIAL;
+    bytes[b'\\' as usize] = bytes::SPECIAL;
+    bytes[b';' as usize] = bytes::SPECIAL;
+    bytes[b'/' as usize] = bytes::AFTER_SLASH;
+    bytes[b'.' as usize] = bytes::AFTER_SLASH;
+    bytes
+};
+
+mod bytes {
+    /// It is decoded or resolved.
+    pub(super) const SPECIAL: u8 = 1;
+    /// It is resolved after a slash.
+    pub(super) const AFTER_SLASH: u8 = 1 << 1;
+}
+
+/// Whether a path has one reading only, as nearly all have: nothing in it is decoded or resolved. Looks at each byte once, and most paths
+/// are too short for a search that looks at many at a time.
 fn is_plain(raw: &[u8]) -> bool {
-    let mut before = 0;
-    for &byte in raw {
-        let resolves = before == b'/' && matches!(byte, b'/' | b'.');
-        if resolves || matches!(byte, b'%' | b'\\' | b';') {
-            return false;
-        }
-        before = byte;
-    }
-    raw.first() == Some(&b'/')
+    let mut resolves = bytes::SPECIAL;
+    let is_plain = |&byte: &u8| {
+        let is_plain = BYTES.get(usize::from(byte)).is_some_and(|leads_to| leads_to & resolves == 0);
+        resolves = if byte == b'/' { bytes::SPECIAL | bytes::AFTER_SLASH } else { bytes::SPECIAL };
+        is_plain
+    };
+    raw.first() == Some(&b'/') && raw.iter().all(is_plain)
 }
 
 /// What upstreams may do or not do to a path before they resolve its `..`. Each is a bit.

@@ -66,9 +66,8 @@ pub struct Reply<'a> {
 impl Rejection {
     /// Names the calls that it answers, if it is an error of JSON-RPC. A batch gets an error for each, and one of notifications
     /// alone no body.
-    #[must_use]
-    pub fn answering(mut self, ids: Option<&Ids>) -> Self {
-        let Some((ids, rest)) = ids.zip(self.body.strip_prefix(api::WITHOUT_ID)) else { return self };
+    pub fn name_calls(&mut self, ids: Option<&Ids>) {
+        let Some((ids, rest)) = ids.zip(self.body.strip_prefix(api::WITHOUT_ID)) else { return };
         let error = |id: &str| [api::UP_TO_ID, id, rest].concat();
         let length =
             |ids: &str, count: usize| count.saturating_mul(self.body.len()).saturating_add(ids.len());
@@ -78,10 +77,9 @@ impl Rejection {
                 self.headers.retain(|header| header.name != "content-type");
                 String::new()
             }
-            Ids::Batch(ids) if length(ids, ids.lines().count()) > MAX_BATCH => return self,
+            Ids::Batch(ids) if length(ids, ids.lines().count()) > MAX_BATCH => return,
             Ids::Batch(ids) => format!("[{}]", ids.lines().map(error).collect::<Vec<_>>().join(",")),
         };
-        self
     }
 
     /// The local reply to a request of which `header` reads a header as weir finds it, in lower case.

@@ -17,7 +17,7 @@ pub enum Verdict<Admitted = Admission> {
     /// It continues to the upstream.
     Admit(Admitted),
     /// The client gets a response in the upstream's place.
-    Reject(Rejection),
+    Reject(Box<Rejection>),
 }
 
 /// A request that continues to the upstream.
@@ -47,7 +47,7 @@ pub fn verdict(answers: &[PolicyAnswer<'_>]) -> Verdict {
 #[must_use]
 pub fn decide(answers: &[PolicyAnswer<'_>]) -> Verdict<Micros> {
     let delay = || answers.iter().map(PolicyAnswer::delay).max().unwrap_or_default();
-    rejection(answers).map_or_else(|| Verdict::Admit(delay()), Verdict::Reject)
+    rejection(answers).map_or_else(|| Verdict::Admit(delay()), |rejection| Verdict::Reject(rejection.into()))
 }
 
 /// The rejection of a request with these answers, if one of them rejects it.

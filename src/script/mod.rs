@@ -106,13 +106,36 @@ pub enum Classes {
 #[derive(Clone, Debug)]
 pub struct Plan {
     limits: Vec<Limit>,
-    /// The limits' parameters, in the order of the script, packed.
-    parameters: Vec<u8>,
+    parameters: Parameters,
     /// The most subjects for one command.
     subjects: usize,
     /// What keys begin with, `weir:`.
     prefix: Vec<u8>,
     linked: Arc<Linked>,
+}
+
+/// The limits' parameters, in the order of the script, packed. They are the end of the argument of a check, which is as long in each:
+/// what is around them is written once.
+#[derive(Clone, Debug)]
+struct Parameters {
+    /// `$56\r\n` before the argument.
+    begin: Vec<u8>,
+    /// Their bytes, and `\r\n` behind the argument.
+    end: Vec<u8>,
+}
+
+impl Parameters {
+    fn new(ban: Option<&Ban>, numbers: impl Iterator<Item = u128>, classes: Classes) -> Self {
+        let (mut begin, mut end) = (Vec::new(), pack(ban, numbers));
+        let length = end.len().saturating_add(8).saturating_add(question_length(classes));
+        resp::bulk_header(&mut begin, length);
+        end.extend_from_slice(resp::CRLF);
+        Self { begin, end }
+    }
+
+    fn packed(&self) -> &[u8] {
+        self.end.strip_suffix(resp::CRLF).unwrap_or_default()
+    }
 }
 
 /// What does not depend on the numbers of the limits.
@@ -232,7 +255,7 @@ impl Plan {
         let fragments: Vec<_> = in_order().map(|((fragment, _), _)| *fragment).collect();
         let subjects = max_subjects(&fragments, &options)?;
         let numbers = in_order().flat_map(|((_, numbers), _)| numbers.iter().copied());
-        let parameters = pack(options.ban.as_ref(), numbers);
+        let parameters = Parameters::new(options.ban.as_ref(), numbers, options.classes);
         let mut suffixes: Vec<_> = in_order().map(|(_, of)| format!(":{}", of.name).into_bytes()).collect();
         suffixes.extend(own_keys.iter().map(|name| format!(":{name}").into_bytes()));
         let linked = Linked {
@@ -287,7 +310,7 @@ impl Plan {
             .collect();
         if compiled.iter().map(|(fragment, _)| &fragment.rank).eq(ranks) {
             let numbers = compiled.iter().flat_map(|(_, numbers)| numbers.iter().copied());
-            let parameters = pack(options.ban.as_ref(), numbers);
+            let parameters = Parameters::new(options.ban.as_ref(), numbers, options.classes);
             let fragments: Vec<_> = compiled.iter().map(|(fragment, _)| *fragment).collect();
             let subjects = max_subjects(&fragments, options)?;
             return Ok(Self { limits, parameters, subjects, prefix, linked: Arc::clone(&self.linked) });
@@ -390,15 +413,15 @@ impl Plan {
         for suffix in &self.linked.suffixes {
             resp::bulk_of(out, &[&self.prefix, tag, suffix]);
         }
-        resp::bulk_of(out, &[&time(now).to_le_bytes(), self.asked(&question(ask)), &self.parameters]);
+        out.extend_from_slice(&self.parameters.begin);
+        out.extend_from_slice(&time(now).to_le_bytes());
+        out.extend_from_slice(self.asked(&question(ask)));
+        out.extend_from_slice(&self.parameters.end);
     }
 
     /// The part of a question that the script reads.
     fn asked<'a>(&self, question: &'a Question) -> &'a [u8] {
-        question
-            .as_flattened()
-            .get(..8 * link::question_size(self.linked.options.classes))
-            .unwrap_or_default()
+        question.as_flattened().get(..question_length(self.linked.options.classes)).unwrap_or_default()
     }
 
     /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
@@ -424,9 +447,9 @@ impl Plan {
             questions.extend(self.asked(&question(ask)));
         }
         if alike {
-            questions.truncate(8 * link::question_size(self.linked.options.classes));
+            questions.truncate(question_length(self.linked.options.classes));
         }
-        resp::bulk_of(out, &[&time(now).to_le_bytes(), &self.parameters]);
+        resp::bulk_of(out, &[&time(now).to_le_bytes(), self.parameters.packed()]);
         resp::bulk(out, &questions);
     }
 
@@ -458,7 +481,7 @@ impl Plan {
             let charged = [answer.remaining, number(answer.reset.0), number(answer.refunded)];
             question.extend(charged.map(i64::to_le_bytes).as_flattened());
         }
-        resp::bulk_of(out, &[&question, &self.parameters]);
+        resp::bulk_of(out, &[&question, self.parameters.packed()]);
     }
 
     /// Appends the one command that releases permits of one subject. The reply is an integer: how many were released.
@@ -529,6 +552,11 @@ fn time(now: Option<Micros>) -> i64 {
 
 /// The numbers of a question, packed.
 type Question = [[u8; 8]; 3];
+
+/// How many of its bytes a script reads.
+const fn question_length(classes: Classes) -> usize {
+    8 * link::question_size(classes)
+}
 
 fn question(ask: Ask) -> Question {
     [i64::from(ask.requests), cost(ask), i64::from(ask.kept_percent)].map(i64::to_le_bytes)

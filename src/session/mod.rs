@@ -41,7 +41,7 @@ pub enum Next {
     /// It waits for its body: Envoy goes on to call back with what comes of it, and keeps that.
     AwaitBody,
     /// The client gets this response in the upstream's place.
-    Reject(Rejection),
+    Reject(Box<Rejection>),
 }
 
 /// See the [module](self).
@@ -85,7 +85,10 @@ pub fn record(engine: &Engine, stream: StreamId, write: Write<'_>) {
 /// A rejection in JSON-RPC names the calls that it answers.
 fn answering(next: Next, ids: Option<&Ids>) -> Next {
     match next {
-        Next::Reject(rejection) => Next::Reject(rejection.answering(ids)),
+        Next::Reject(mut rejection) => {
+            rejection.name_calls(ids);
+            Next::Reject(rejection)
+        }
         next => next,
     }
 }
@@ -271,7 +274,7 @@ impl Session {
             exchange.write_state("weir.outcome", "denied");
         }
         self.phase = Phase::Denied;
-        Next::Reject(response::deny(config.response(policy), name))
+        Next::Reject(response::deny(config.response(policy), name).into())
     }
 
     /// The engine has decided it at once. No wake-up is sent for it, so no turn of the worker reports it.

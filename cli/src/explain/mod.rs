@@ -281,18 +281,21 @@ impl<'a> Asking<'a> {
                 let name = policy
                     .and_then(|policy| config.policies.get(policy))
                     .map_or("", |policy| policy.name.as_str());
-                (Verdict::Reject(response::deny(config.response(*policy), name)), false)
+                (Verdict::Reject(response::deny(config.response(*policy), name).into()), false)
             }
-            Evaluation::Enquiry(_) => (Verdict::Reject(response::enquiry(&answers, &config.response)), true),
+            Evaluation::Enquiry(_) => {
+                (Verdict::Reject(response::enquiry(&answers, &config.response).into()), true)
+            }
             Evaluation::Check(_) => (response::verdict(&answers), true),
             Evaluation::Admit | Evaluation::AwaitBody(_) => {
                 (Verdict::Admit(response::Admission::default()), false)
             }
         };
         let verdict = match verdict {
-            Verdict::Reject(rejection) => {
+            Verdict::Reject(mut rejection) => {
                 let ids = config.needed_body(sample).and_then(|body| body.json_rpc_ids());
-                Verdict::Reject(rejection.answering(ids.as_ref()))
+                rejection.name_calls(ids.as_ref());
+                Verdict::Reject(rejection)
             }
             admitted => admitted,
         };

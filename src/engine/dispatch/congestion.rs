@@ -78,7 +78,10 @@ impl RecentMin {
     }
 
     fn get(&self) -> Option<Micros> {
-        self.current.into_iter().chain(self.previous).min()
+        match (self.current, self.previous) {
+            (Some(current), Some(previous)) => Some(current.min(previous)),
+            (current, previous) => current.or(previous),
+        }
     }
 }
 

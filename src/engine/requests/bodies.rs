@@ -237,7 +237,7 @@ impl Requests {
             let is_hurried = came.plus(timeout) > now.uptime;
             self.bodies.hurried = self.bodies.hurried.saturating_add(is_hurried.into());
             self.no_longer_waiting.push(stream);
-            let action = Action::Reject(response::late(self.config.response(policy)));
+            let action = Action::Reject(response::late(self.config.response(policy)).into());
             self.releases.push_back(Release { stream, action });
         }
     }

@@ -66,7 +66,7 @@ impl Requests {
                 }
                 has_no_place = true;
                 let rejection = response::no_room_to_hold(&request.answers(&self.config.policies));
-                rejection.map_or(Verdict::Admit(delay), Verdict::Reject)
+                rejection.map_or(Verdict::Admit(delay), |rejection| Verdict::Reject(rejection.into()))
             }
             verdict => verdict,
         };
@@ -82,12 +82,12 @@ impl Requests {
                 self.decided.enquiries = self.decided.enquiries.saturating_add(1);
                 Action::Reject(answer)
             }
-            Verdict::Reject(rejection) => {
+            Verdict::Reject(mut rejection) => {
                 request.state = State::Rejected;
                 self.decided.rejected = self.decided.rejected.saturating_add(1);
                 let is_banned = rejection.cause == Cause::Banned;
                 self.decided.banned = self.decided.banned.saturating_add(is_banned.into());
-                let rejection = rejection.answering(request.json_rpc_ids.as_deref());
+                rejection.name_calls(request.json_rpc_ids.as_deref());
                 // Refund the grants of the policies that did not deny it.
                 let granted = request.parts.iter_mut();
                 let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.receipt.take()?)));

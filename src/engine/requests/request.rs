@@ -141,7 +141,7 @@ impl Request {
     pub fn decide(&self, config: &Config) -> Verdict<Micros> {
         let answers = self.answers(&config.policies);
         if self.is_enquiry {
-            return Verdict::Reject(response::enquiry(&answers, &config.response));
+            return Verdict::Reject(response::enquiry(&answers, &config.response).into());
         }
         response::decide(&answers)
     }

@@ -26,7 +26,7 @@ fn submit(worker: &mut Worker, stream: StreamId, checks: Vec<Check>) -> Option<R
 
 fn rejection(action: Action) -> Rejection {
     match action {
-        Action::Reject(rejection) => rejection,
+        Action::Reject(rejection) => *rejection,
         Action::Admit => panic!("an enquiry never reaches the upstream"),
     }
 }

@@ -186,7 +186,9 @@ fn a_loan_counts_under_the_region_that_lends_it() {
 fn a_loan_is_paid_where_it_was_lent_at_any_cost() {
     let mut exporting = Exporting::of(worker(&[SHARE]));
     let worker = &mut exporting.worker;
-    [2, 1].map(|cost| assert_eq!(worker.arrive_costing(cost, 900 + cost as u32, &["ann"]), None));
+    for (stream, cost) in [(901, 2), (902, 1)] {
+        assert_eq!(worker.arrive_costing(cost, stream, &["ann"]), None);
+    }
     worker.idle(ms(10));
     assert_eq!(worker.answer([denied(secs(9)), denied(secs(9))]).len(), 2);
     while let Some(batch) = worker.next_batch() {

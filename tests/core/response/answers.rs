@@ -129,7 +129,7 @@ fn told(answers: &[(Check, CheckAnswer)]) -> Vec<String> {
 
 fn rejection(answers: &[(Check, CheckAnswer)]) -> Rejection {
     match verdict(&of_policies(config(), answers)) {
-        Verdict::Reject(rejection) => rejection,
+        Verdict::Reject(rejection) => *rejection,
         Verdict::Admit(admission) => panic!("{admission:?}"),
     }
 }

@@ -51,7 +51,7 @@ fn of(config: &Config, answers: [CheckAnswer; 2]) -> Verdict {
 
 fn rejected(config: &Config, answers: [CheckAnswer; 2]) -> Rejection {
     match of(config, answers) {
-        Verdict::Reject(rejection) => rejection,
+        Verdict::Reject(rejection) => *rejection,
         Verdict::Admit(admission) => panic!("it is admitted: {admission:?}"),
     }
 }
@@ -294,7 +294,8 @@ fn an_error_of_json_rpc_names_its_calls() {
     each(rows.map(|(name, style, ids, wanted)| {
         let config = config(&format!(r#""style": "{style}""#));
         let unnamed = rejected(&config, rate(seconds(5)));
-        let rejection = unnamed.clone().answering(ids.as_ref());
+        let mut rejection = unnamed.clone();
+        rejection.name_calls(ids.as_ref());
         let of = |error: &Value| {
             let mut error = error.clone();
             let id = error.as_object_mut().and_then(|error| error.insert(String::from("id"), Value::Null));
@@ -310,7 +311,8 @@ fn an_error_of_json_rpc_names_its_calls() {
     }));
     // JSON-RPC 2.0, section 6: nothing is returned.
     let config = config(r#""style": "json_rpc""#);
-    let nothing = rejected(&config, rate(seconds(5))).answering(batch("").as_ref());
+    let mut nothing = rejected(&config, rate(seconds(5)));
+    nothing.name_calls(batch("").as_ref());
     assert_eq!((nothing.status, nothing.body.as_str()), (429, ""));
     let names: Vec<_> = nothing.headers.iter().map(|header| header.name).collect();
     assert!(names.contains(&"retry-after") && !names.contains(&"content-type"), "{names:?}");
@@ -339,7 +341,8 @@ fn the_errors_of_a_batch_are_bounded() {
         panic!("it is admitted")
     };
     each([1, 40, MAX_IDS].map(|count| {
-        let errors = rejection.clone().answering(Some(&Ids::Batch("1\n".repeat(count).into())));
+        let mut errors = rejection.clone();
+        errors.name_calls(Some(&Ids::Batch("1\n".repeat(count).into())));
         assert!(errors.body.len() <= 33_000, "{count}: {}", errors.body.len());
         let found = body(&errors).as_array().map_or(0, Vec::len);
         (count, found.to_string(), if count == MAX_IDS { 0 } else { count }.to_string())
