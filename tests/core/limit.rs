@@ -552,8 +552,8 @@ fn what_comes_back_within_a_time() {
     for (limit, units) in [
         (fixed(600, 60 * SECOND), 10),
         (sliding(600, 60 * SECOND, 15 * SECOND), 8),
-        (token(9, 50, 10 * SECOND, 3), 5),
-        (steps(9, 50, 10 * SECOND, 3), 5),
+        (token(90, 50, 10 * SECOND, 3), 5),
+        (steps(90, 50, 10 * SECOND, 3), 5),
         (leaky(7, SECOND / 2, 9, SECOND), 14),
         (Concurrency::new(9, Micros(SECOND)).map(Limit::from), 0),
     ] {
