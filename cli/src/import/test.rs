@@ -545,6 +545,30 @@ mod tests {
         }
     }
 
+    /// Each alternation takes a level, until there are too many for a configuration: then each test stands for itself.
+    #[test]
+    fn however_often_tests_alternate_the_condition_loads() {
+        for count in [2, MAX_RUNS - 1, MAX_RUNS, MAX_RUNS + 1, 3 * MAX_RUNS] {
+            for regex in [false, true] {
+                let path = |length: usize| match "a".repeat(length) {
+                    text if regex => PathTest::regex(&format!("/{text}.*")),
+                    text => PathTest::Prefix(format!("/{text}")),
+                };
+                // The most particular path comes first, and the last one has a limit.
+                let paths: Vec<_> = (1..=count).rev().map(|length| Test::Path(path(length))).collect();
+                let says = |place: usize| (count - place) % 2 == 1;
+                let all = paths.iter().enumerate().map(|(place, test)| (test, says(place)));
+                let condition = Tree::from(Test::first_match(all).condition()).json();
+                let limit =
+                    serde_json::json!({"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1});
+                let policy = serde_json::json!({"name": "p", "match": condition, "limits": [limit]});
+                let config = serde_json::json!({"policies": [policy]}).to_string();
+                let loaded = weir::config::Config::parse(config.as_bytes());
+                assert!(loaded.is_ok(), "{count} alternations: {:?}", loaded.err());
+            }
+        }
+    }
+
     proptest! {
         /// A host comes to the server of the longest name for it, and without one to the server that takes the rest.
         #[test]
