@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hosts, pairs and bodies at the bounds of what is read.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use weir::config::{Config, Evaluation};
 use weir::request::body::{Body, Wanted};
 use weir::request::client_ip::Trust;
 use weir::request::enquiry::Endpoint;
 use weir::request::pairs::{self, LONGEST_PAIRS, Query, Semicolon};
 use weir::request::path::LONGEST_PATH;
 use weir::request::sample::Sample;
-use weir::request::{Attributes as _, Request};
+use weir::request::{Attributes, Request, Unreadable};
 
 #[test]
 fn hosts() {
@@ -47,6 +49,49 @@ fn a_cookie_is_not_decoded() {
     let pairs = pairs::cookies(text);
     let values = pairs::cookie(&pairs, text, b"a");
     assert_eq!(values.iter().map(|value| value.value().into_owned()).collect::<Vec<_>>(), [b"%41+"]);
+}
+
+#[test]
+fn pairs_are_counted() {
+    for (text, count) in [("", 0), ("a=1", 1), ("a=1&b=2&c", 3)] {
+        let query = Query::new(text.as_bytes());
+        let pairs = query.readings(Semicolon::Ambiguous).next().expect("a reading");
+        assert_eq!(pairs.count(), count, "{text:?}");
+    }
+}
+
+#[test]
+fn a_sample_can_lack_a_header() {
+    let sample = Sample::default().header("x-a", "1").header("x-b", "2").without("x-a");
+    let found =
+        ["x-a", "x-b", ":path"].map(|name| Attributes::header(&sample, name).expect("readable").is_some());
+    assert_eq!(found, [false, true, true]);
+}
+
+/// What a host shows of a request at first: its headers.
+struct HeadersOnly;
+
+impl Attributes for HeadersOnly {
+    fn header(&self, _: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
+        Ok(None)
+    }
+
+    fn header_lines(&self, _: &str) -> Result<usize, Unreadable> {
+        Ok(1)
+    }
+
+    fn property(&self, _: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn a_body_is_waited_for_unless_it_is_there() {
+    let policy = r#"{"name": "p", "subject": [{"body_json": {"path": "user"}}],
+        "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]}"#;
+    let config = Config::parse(format!(r#"{{"policies": [{policy}]}}"#).as_bytes());
+    let config = config.unwrap_or_else(|errors| panic!("{errors:?}"));
+    assert!(matches!(config.evaluate(&HeadersOnly), Evaluation::AwaitBody(_)));
 }
 
 #[test]
