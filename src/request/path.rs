@@ -102,6 +102,7 @@ impl<'r> Path<'r> {
 }
 
 /// What a byte of a path may lead to, by its number.
+#[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
 static BYTES: [u8; 256] = {
     let mut bytes = [0; 256];
     bytes[b'%' as usize] = bytes::SPECIAL;

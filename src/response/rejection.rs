@@ -49,7 +49,7 @@ pub struct Grpc {
     /// The message.
     pub message: &'static str,
     /// `grpc-retry-pushback-ms`: -1 tells clients not to retry by themselves.
-    pub pushback: Option<String>,
+    pub pushback: Option<i64>,
 }
 
 /// What a host passes to Envoy's local reply.
@@ -106,7 +106,8 @@ impl Rejection {
         }
         headers.push(("grpc-status", self.grpc.code.to_string().into()));
         headers.push(("grpc-message", self.grpc.message.into()));
-        headers.extend(self.grpc.pushback.iter().map(|millis| ("grpc-retry-pushback-ms", millis.into())));
+        headers
+            .extend(self.grpc.pushback.map(|millis| ("grpc-retry-pushback-ms", millis.to_string().into())));
         let is_web = header("grpc-accept-encoding").is_some() && header("x-envoy-original-method").is_none();
         let status = if is_web { 200 } else { self.status };
         Reply { status, headers, body: "" }
@@ -181,8 +182,8 @@ fn build(
         headers.push(Header::new("content-type", content_type.to_owned()));
     }
     let pushback = match retry_after {
-        RetryAfter::After(after) => Some(after.as_millis_ceil().to_string()),
-        RetryAfter::Never => Some(String::from("-1")),
+        RetryAfter::After(after) => Some(i64::try_from(after.as_millis_ceil()).unwrap_or(i64::MAX)),
+        RetryAfter::Never => Some(-1),
         RetryAfter::Now | RetryAfter::Unknown => None,
     };
     let grpc = Grpc { code: cause.grpc_code(), message: cause.message(), pushback };

@@ -31,7 +31,7 @@ pub fn print(answer: &Answer, out: &mut impl io::Write) -> io::Result<()> {
             let grpc = &rejection.grpc;
             writeln!(out, "answer{when}: gRPC status {}, {}", grpc.code, grpc.message)?;
             print_headers(rejection.headers.iter().filter(|header| header.name != "content-type"), out)?;
-            match &grpc.pushback {
+            match grpc.pushback {
                 Some(millis) => writeln!(out, "  grpc-retry-pushback-ms: {millis}"),
                 None => Ok(()),
             }

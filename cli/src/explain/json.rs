@@ -122,7 +122,7 @@ impl Answer {
                 "admitted": false,
                 "grpc_status": rejection.grpc.code,
                 "grpc_message": rejection.grpc.message,
-                "grpc_retry_pushback_ms": rejection.grpc.pushback,
+                "grpc_retry_pushback_ms": rejection.grpc.pushback.map(|millis| millis.to_string()),
                 "headers": headers(&rejection.headers).into_iter().filter(|of| of["name"] != "content-type").collect::<Vec<_>>(),
             }),
             Verdict::Reject(rejection) => json!({

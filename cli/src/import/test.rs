@@ -551,7 +551,7 @@ mod tests {
         for count in [2, MAX_RUNS - 1, MAX_RUNS, MAX_RUNS + 1, 3 * MAX_RUNS] {
             for regex in [false, true] {
                 let path = |length: usize| match "a".repeat(length) {
-                    text if regex => PathTest::regex(&format!("/{text}.*")),
+                    text if regex => PathTest::regex(format!("/{text}.*")),
                     text => PathTest::Prefix(format!("/{text}")),
                 };
                 // The most particular path comes first, and the last one has a limit.

@@ -48,7 +48,7 @@ fn a_worker_limits_by_itself_while_the_store_is_unavailable_and_begins_anew_afte
 #[test]
 fn only_what_the_whole_limit_cannot_hold_is_rejected_for_good() {
     for (cost, retry_after, pushback) in
-        [(2, Some("10"), Some("10000")), (3, None, None), (10, None, None), (11, None, Some("-1"))]
+        [(2, Some("10"), Some(10_000)), (3, None, None), (10, None, None), (11, None, Some(-1))]
     {
         let mut worker = Worker::new(FIFTH, [policy(BUCKET)]);
         let mut decide = |stream| {
@@ -63,7 +63,7 @@ fn only_what_the_whole_limit_cannot_hold_is_rejected_for_good() {
         let Action::Reject(rejection) = decide(2) else { panic!("a cost of {cost} is admitted") };
         let header = rejection.headers.iter().find(|header| header.name == "retry-after");
         assert_eq!(header.map(|header| header.value.as_ref()), retry_after, "a cost of {cost}");
-        assert_eq!(rejection.grpc.pushback.as_deref(), pushback, "a cost of {cost}");
+        assert_eq!(rejection.grpc.pushback, pushback, "a cost of {cost}");
     }
 }
 

@@ -118,7 +118,7 @@ fn told(answers: &[(Check, CheckAnswer)]) -> Vec<String> {
             let after = if let After(after) = rejection.retry_after { Some(after) } else { None };
             let header = after.map(|after| after.as_secs_ceil().to_string());
             assert_eq!(value(&rejection, "retry-after"), header.as_deref());
-            let never = rejection.grpc.pushback.as_deref() == Some("-1");
+            let never = rejection.grpc.pushback == Some(-1);
             assert_eq!(rejection.retry_after == Never, never);
             (format!("reject {}", rejection.status), rejection.headers)
         }
@@ -745,23 +745,23 @@ fn denied_without_asking() {
 #[test]
 fn grpc() {
     let rows = [
-        ("exceeded", refused([standing(0, ms(1_234), 0)]), 8, Some("1234")),
-        ("never", refused([standing(0, Never, 0)]), 8, Some("-1")),
-        ("banned", banned([standing(3, Now, 0)], ms(1_234)), 8, Some("1234")),
-        ("banned until an operator lifts the ban", banned([standing(3, Now, 0)], Never), 8, Some("-1")),
-        ("unavailable", CheckAnswer::Unavailable, 14, Some("1000")),
+        ("exceeded", refused([standing(0, ms(1_234), 0)]), 8, Some(1_234)),
+        ("never", refused([standing(0, Never, 0)]), 8, Some(-1)),
+        ("banned", banned([standing(3, Now, 0)], ms(1_234)), 8, Some(1_234)),
+        ("banned until an operator lifts the ban", banned([standing(3, Now, 0)], Never), 8, Some(-1)),
+        ("unavailable", CheckAnswer::Unavailable, 14, Some(1_000)),
         ("all places taken", refused([standing(0, ms(637_000), 0), standing(1, Now, 0)]), 8, None),
         (
             "all places taken, and too fast",
             refused([standing(0, ms(637_000), 0), standing(0, ms(1_234), 0)]),
             8,
-            Some("1234"),
+            Some(1_234),
         ),
     ];
     for (row, answer, code, pushback) in rows {
         let policy = if row.starts_with("all places") { 3 } else { 1 };
         let grpc = rejection(&[(check(policy), answer)]).grpc;
-        assert_eq!((grpc.code, grpc.pushback.as_deref()), (code, pushback), "{row}");
+        assert_eq!((grpc.code, grpc.pushback), (code, pushback), "{row}");
     }
 }
 
@@ -1035,7 +1035,7 @@ mod properties {
                 let after: u64 = value(&rejection, "retry-after").unwrap().parse().unwrap();
                 prop_assert!(u128::from(after) * 1_000_000 >= u128::from(span));
                 prop_assert!(u128::from(after - 1) * 1_000_000 < u128::from(span) + jitter + 1);
-                let pushback: u64 = rejection.grpc.pushback.unwrap().parse().unwrap();
+                let pushback = u64::try_from(rejection.grpc.pushback.unwrap()).unwrap();
                 prop_assert!(u128::from(pushback) * 1_000 >= u128::from(span));
             }
         }
