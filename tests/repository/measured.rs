@@ -96,7 +96,7 @@ fn targets() {
         let [is, low, high] = ["median", "low", "high"].map(|of| target["is"][of].as_f64());
         let is = is.map_or(String::from("-"), |is| match low.zip(high).filter(|(low, high)| low < high) {
             Some((low, high)) => format!("{is:.2} ({low:.2} to {high:.2})"),
-            None => format!("{is}"),
+            None => format!("{is:.2}"),
         });
         let (at_most, verdict) = (&target["at_most"], target["verdict"].as_str().expect("a verdict"));
         let _ = writeln!(table, "| {name} | {is} | {at_most} | {verdict} |");
