@@ -24,8 +24,9 @@ use crate::{MANY, cost, way};
 const EDGE: &str = "0";
 /// The cores of an edge with two workers.
 const EDGE_OF_TWO: &str = "0,2";
-/// The core of everything else: the load, the upstream, Redis. Where edges with two workers are measured, the load has the second one.
+/// The core of everything else: the load, the upstream, Redis.
 const REST: &str = "1";
+/// The same where edges with two workers are measured. All share both cores.
 const REST_OF_TWO: &str = "1,3";
 /// An edge with two workers is measured on a machine with so many cores.
 const CORES_FOR_TWO: usize = 4;
@@ -433,6 +434,7 @@ fn cores() -> usize {
     })
 }
 
+/// The cores of everything but the edges, on this machine.
 fn rest() -> &'static str {
     if cores() < CORES_FOR_TWO { REST } else { REST_OF_TWO }
 }

@@ -101,35 +101,36 @@ impl<'r> Path<'r> {
     }
 }
 
-/// What a byte of a path may lead to, by its number.
+/// What is done to a byte of a path, by its number. Nothing is done to most.
 #[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
-static BYTES: [u8; 256] = {
-    let mut bytes = [0; 256];
-    bytes[b'%' as usize] = bytes::SPECIAL;
-    bytes[b'\\' as usize] = bytes::SPECIAL;
-    bytes[b';' as usize] = bytes::SPECIAL;
-    bytes[b'/' as usize] = bytes::AFTER_SLASH;
-    bytes[b'.' as usize] = bytes::AFTER_SLASH;
-    bytes
+static TREATED: [u8; 256] = {
+    let mut treated = [0; 256];
+    treated[b'%' as usize] = treated::ALWAYS;
+    treated[b'\\' as usize] = treated::ALWAYS;
+    treated[b';' as usize] = treated::ALWAYS;
+    treated[b'/' as usize] = treated::AFTER_SLASH;
+    treated[b'.' as usize] = treated::AFTER_SLASH;
+    treated
 };
 
-mod bytes {
-    /// It is decoded or resolved.
-    pub(super) const SPECIAL: u8 = 1;
-    /// It is resolved after a slash.
+/// Where a byte is decoded or resolved. Each is a bit.
+mod treated {
+    /// Wherever it stands.
+    pub(super) const ALWAYS: u8 = 1;
+    /// Behind a slash.
     pub(super) const AFTER_SLASH: u8 = 1 << 1;
 }
 
 /// Whether a path has one reading only, as nearly all have: nothing in it is decoded or resolved. Looks at each byte once, and most paths
 /// are too short for a search that looks at many at a time.
 fn is_plain(raw: &[u8]) -> bool {
-    let mut resolves = bytes::SPECIAL;
-    let is_plain = |&byte: &u8| {
-        let is_plain = BYTES.get(usize::from(byte)).is_some_and(|leads_to| leads_to & resolves == 0);
-        resolves = if byte == b'/' { bytes::SPECIAL | bytes::AFTER_SLASH } else { bytes::SPECIAL };
-        is_plain
+    let mut here = treated::ALWAYS;
+    let is_left = |&byte: &u8| {
+        let is_left = TREATED.get(usize::from(byte)).is_some_and(|treated| treated & here == 0);
+        here = if byte == b'/' { treated::ALWAYS | treated::AFTER_SLASH } else { treated::ALWAYS };
+        is_left
     };
-    raw.first() == Some(&b'/') && raw.iter().all(is_plain)
+    raw.first() == Some(&b'/') && raw.iter().all(is_left)
 }
 
 /// What upstreams may do or not do to a path before they resolve its `..`. Each is a bit.
