@@ -67,6 +67,8 @@ mod panics;
 mod pointers;
 mod reply;
 mod report;
+#[allow(warnings, clippy::all)]
+mod socket;
 mod sockets;
 #[cfg(test)]
 mod tests;
