@@ -257,18 +257,6 @@ fn envoys(
         ("weir exact", 200, wasm(exact("exact"))),
         ("weir exact, any", 200, on(Host::Wasm, &limiter("any", exact("any")))),
         ("weir native exact", 200, native(exact("exact"))),
-        (
-            "weir native exact, socket",
-            200,
-            native(exact("exact")).with("    upstream_connection_options: {tcp_keepalive: {keepalive_time: 30, keepalive_interval: 5, keepalive_probes: 3}}\n", r#"
-    transport_socket:
-      name: weir
-      typed_config:
-        "@type": type.googleapis.com/envoy.extensions.transport_sockets.dynamic_modules.v3.DynamicModuleTransportSocket
-        dynamic_module_config: *weir_module
-        transport_socket_name: weir.socket
-"#),
-        ),
         ("weir leased", 200, wasm(leased.clone())),
         ("weir native leased", 200, native(leased)),
         ("weir denied", 429, wasm(denied.clone())),

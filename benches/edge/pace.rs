@@ -46,7 +46,7 @@ pub fn of(name: &str, connections: u32, short: Duration) -> Pace {
         return Pace { every: u32::MAX, warm_up, measured: short };
     }
     let is_compared = match connections {
-        1 => name.contains("socket") || name.contains("again") || COMPARED_ALONE.contains(&name) || name.starts_with(RATELIMIT),
+        1 => COMPARED_ALONE.contains(&name) || name.starts_with(RATELIMIT),
         32 => !UNCOMPARED.contains(&name) && !name.ends_with(TWO),
         _ => false,
     };

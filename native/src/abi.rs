@@ -173,11 +173,4 @@ callbacks! {
     new_scheduler = "network_filter_scheduler_new"(filter: Envoy) -> Envoy;
     commit = "network_filter_scheduler_commit"(scheduler: Envoy, event: u64);
     delete_scheduler = "network_filter_scheduler_delete"(scheduler: Envoy);
-
-    io_read = "transport_socket_io_read"(socket: Envoy, to: *mut core::ffi::c_char, length: usize, read: *mut usize) -> u32;
-    io_write = "transport_socket_io_write"(socket: Envoy, from: *const core::ffi::c_char, length: usize, written: *mut usize) -> u32;
-    raise_event = "transport_socket_raise_event"(socket: Envoy, event: u32);
-    read_buffer_add = "transport_socket_read_buffer_add"(socket: Envoy, from: *const core::ffi::c_char, length: usize);
-    write_slices = "transport_socket_write_buffer_get_slices"(socket: Envoy, slices: *mut Buffer, count: *mut usize);
-    write_drain = "transport_socket_write_buffer_drain"(socket: Envoy, length: usize);
 }

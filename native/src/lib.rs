@@ -67,8 +67,6 @@ mod panics;
 mod pointers;
 mod reply;
 mod report;
-#[allow(warnings, clippy::all)]
-mod socket;
 mod sockets;
 #[cfg(test)]
 mod tests;

@@ -144,7 +144,6 @@ extern "C" fn envoy_dynamic_module_on_network_filter_new_connection(_: Envoy, mo
             let (scheduler, is_needed) = (filter.envoy.scheduler(), descriptors::are_left());
             scheduler.iter().filter(|_| is_needed).for_each(|scheduler| scheduler.commit(clock::WAKE));
             filter.scheduler.set(scheduler);
-            crate::socket::opening(filter.envoy);
             is_needed
         }
     });

@@ -201,9 +201,6 @@ pub fn connect(connection: NetworkFilter, scheduler: Scheduler, cluster: &str, c
 }
 
 fn inject(connection: NetworkFilter, commands: &[u8]) {
-    if crate::socket::write(connection, commands) {
-        return;
-    }
     WORKER.with(|worker| worker.is_injecting.set(true));
     connection.inject(commands);
     WORKER.with(|worker| worker.is_injecting.set(false));
