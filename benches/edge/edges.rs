@@ -115,12 +115,12 @@ impl World {
             if !wanted(name) {
                 continue;
             }
-            if name.ends_with(TWO) && cores() < CORES_FOR_TWO {
+            if name.contains(TWO) && cores() < CORES_FOR_TWO {
                 let why = format!("it takes {CORES_FOR_TWO} cores, and this machine has {}", cores());
                 absent.push((name, why));
                 continue;
             }
-            pin(if name.ends_with(TWO) { EDGE_OF_TWO } else { EDGE })?;
+            pin(if name.contains(TWO) { EDGE_OF_TWO } else { EDGE })?;
             match template.try_start() {
                 Ok(envoy) => {
                     let (address, pids) = (envoy.address("edge"), vec![envoy.pid()]);

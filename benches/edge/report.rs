@@ -350,7 +350,7 @@ impl Report {
 
     fn targets_table(&self) -> String {
         let mut text = format!(
-            "{:<82}{:>8}  {:<18}{:>8}\n",
+            "{:<82} {:>8}  {:<18}{:>8}\n",
             "target (added: over its own plain proxy; CPU: proxy and Redis)",
             "is",
             "95 % interval",
@@ -359,12 +359,12 @@ impl Report {
         for target in targets::targets(self) {
             let Target { what, is, at_most } = &target;
             let (is, interval) = is.as_ref().map_or(("-".into(), String::new()), shown);
-            text += &format!("{what:<82}{is:>8}  {interval:<18}{at_most:>8}  {}\n", target.verdict());
+            text += &format!("{what:<82} {is:>8}  {interval:<18}{at_most:>8}  {}\n", target.verdict());
         }
         text += "\nwithout a bound: floors (what a filter in that host can hardly do for less), and ratios that the processor counts\n";
         for Floor { what, is } in targets::floors(self) {
             let (is, interval) = shown(&is);
-            text += &format!("{what:<82}{is:>8}  {interval}\n");
+            text += &format!("{what:<82} {is:>8}  {interval}\n");
         }
         text
     }

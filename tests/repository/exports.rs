@@ -62,6 +62,17 @@ fn what_ships_exports_what_is_implemented() {
 }
 
 #[test]
+fn the_plugin_is_small() {
+    const MOST: usize = 720_000;
+    if std::process::Command::new("wasm-opt").arg("--version").output().is_err() {
+        eprintln!("skipped: without wasm-opt the plugin is larger");
+        return;
+    }
+    let bytes = fs::read(plugin()).expect("target/weir.wasm, which `make plugin` builds").len();
+    assert!(bytes <= MOST, "{bytes} bytes, at most {MOST}");
+}
+
+#[test]
 fn the_list_of_exports_is_what_is_implemented() {
     let list: serde_json::Value = serde_json::from_str(include_str!("../../scripts/exports.json")).unwrap();
     let list = list.as_array().expect("a list").iter();
