@@ -47,7 +47,7 @@ pub fn of(name: &str, connections: u32, short: Duration) -> Pace {
     }
     let is_compared = match connections {
         1 => COMPARED_ALONE.contains(&name) || name.starts_with(RATELIMIT),
-        32 => !UNCOMPARED.contains(&name) && !name.ends_with(TWO),
+        32 => !UNCOMPARED.contains(&name) && !name.contains(TWO),
         _ => false,
     };
     Pace { every: if is_compared { 1 } else { 6 }, warm_up, measured: short }
