@@ -18,10 +18,12 @@ use std::sync::Arc;
 use core::{Core, User, answer, limited};
 use weir::body::{Form as BodyForm, Paths, Scanner};
 use weir::config::{Config, Evaluation, Unasked};
+use weir::decision::{CheckAnswer, Decision};
 use weir::limit::Ask;
-use weir::policy::settle::Settling;
+use weir::policy::{self, settle::Settling};
 use weir::request::{Attributes, Unreadable};
 use weir::resp;
+use weir::response::{self, Headers, Verdict};
 use weir::script::Form;
 use weir::time::Micros;
 
@@ -72,6 +74,24 @@ fn main() {
             let (reply, _) = resp::decode(black_box(&reply)).expect("RESP").expect("a whole reply");
             black_box(plan.outcome(&reply).expect("an outcome"));
         }),
+        "straight" => {
+            let (mut out, mut headers) = (Vec::with_capacity(1024), Headers::default());
+            repeat(&mut |_| {
+                let found = config.evaluate_and_note(black_box(&ANN), None, &mut Unasked::new());
+                let Evaluation::Check(checks) = found else { panic!("the policy is about it") };
+                let check = checks.first().expect("one policy");
+                let (plan, ask) = (config.plan(check).expect("its limits"), Ask::new(1, check.cost));
+                out.clear();
+                plan.check(&check.tag, ask, None, Form::Evalsha, &mut out);
+                let (reply, _) = resp::decode(black_box(&reply)).expect("RESP").expect("a whole reply");
+                let outcome = plan.outcome(&reply).expect("an outcome");
+                let answer = CheckAnswer::Store(Decision::new(&outcome, plan.limits(), 0, ask));
+                let answers = policy::answers(&config.policies, std::iter::once((check, &answer)));
+                assert!(matches!(response::decide(&answers), Verdict::Admit(_)));
+                response::headers(&answers, &mut headers);
+                black_box((&out, &headers));
+            });
+        }
         "denied" => {
             repeat(&mut |core| {
                 if core.arrive(&ANN).is_none() {
