@@ -7,7 +7,7 @@
 //! answered as Envoy has counted, and none was answered in part.
 
 use std::collections::BTreeSet;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -135,7 +135,7 @@ fn connect(to: SocketAddr) -> io::Result<BufReader<TcpStream>> {
 fn exchange(connection: &mut BufReader<TcpStream>) -> io::Result<Option<http::Message>> {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
     let sent = connection.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: weir.test\r\n\r\n");
-    match sent.and_then(|()| connection.fill_buf().map(<[u8]>::is_empty)) {
+    match sent.and_then(|()| http::has_ended(connection)) {
         Err(error) if [BrokenPipe, ConnectionReset].contains(&error.kind()) => Ok(None),
         Err(error) => Err(error),
         Ok(true) => Ok(None),

@@ -220,7 +220,7 @@ impl Headers {
 /// # Errors
 /// When the connection fails, ends inside the message, or says what is not HTTP/1.1.
 pub fn read(from: &mut impl BufRead) -> io::Result<Option<Message>> {
-    if from.fill_buf()?.is_empty() {
+    if has_ended(from)? {
         return Ok(None);
     }
     let (start, headers) = (line(from)?, fields(from)?);
@@ -237,6 +237,20 @@ pub fn read(from: &mut impl BufRead) -> io::Result<Option<Message>> {
         from.read_to_end(&mut body)?;
     }
     Ok(Some(Message { start, headers, body, trailers }))
+}
+
+/// Waits until the peer sends or closes the connection. When this process is stopped and goes on, Linux interrupts a read that has a
+/// time limit: signal(7). Only `fill_buf` tells of it; the other ways to read try again by themselves.
+///
+/// # Errors
+/// When the connection fails.
+pub fn has_ended(from: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        match from.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            read => return read.map(<[u8]>::is_empty),
+        }
+    }
 }
 
 /// Header fields, or trailers, up to the empty line after them.

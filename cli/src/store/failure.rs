@@ -52,6 +52,9 @@ fn advice(error: &RedisError) -> &'static str {
         None if error.kind() == ErrorKind::AuthenticationFailed => ": check the user and the password",
         None if error.is_connection_refusal() => "",
         None if error.is_connection_dropped() => ": if it expects TLS, write rediss:// in place of redis://",
+        None if error.to_string().contains("Interrupted") => {
+            ": this command was stopped while it waited for an answer; run it again"
+        }
         None if error.to_string().contains("UnknownIssuer") => {
             ": its certificate is signed by an authority that this machine does not trust; name the authority with --ca"
         }

@@ -2,8 +2,9 @@
 //! How commands reach Redis: TLS, users, Redis Cluster, Sentinel, and what they say when that fails. No password is in what they print.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use weir::policy::key::slot;
 
@@ -75,6 +76,31 @@ fn no_command_waits_longer_than_the_timeout() {
         let failure = failure(&mut inspect(world.folder.path(), &url, &["--timeout", "200ms"]));
         assert!(failure.contains("no answer within 200 ms"), "{failure}");
     }
+    world.redis.thaw();
+}
+
+#[test]
+fn a_command_that_was_stopped_while_it_waited_says_so() {
+    let Some(world) = world() else { return };
+    world.redis.freeze();
+    let mut command = inspect(world.folder.path(), &world.url(), &["--timeout", "60s"]);
+    let mut waiting = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command");
+    let id = waiting.id().to_string();
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &id]).status();
+        assert!(sent.is_ok_and(|sent| sent.success()), "kill {name} failed");
+    };
+    eventually("the command to be stopped while it waits", || {
+        signal("-STOP");
+        signal("-CONT");
+        waiting.try_wait().expect("its state").map(drop)
+    });
+    let mut failure = String::new();
+    waiting.stderr.take().expect("a pipe").read_to_string(&mut failure).expect("text");
+    assert!(
+        failure.contains("this command was stopped while it waited for an answer; run it again"),
+        "{failure}"
+    );
     world.redis.thaw();
 }
 
