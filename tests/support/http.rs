@@ -239,8 +239,8 @@ pub fn read(from: &mut impl BufRead) -> io::Result<Option<Message>> {
     Ok(Some(Message { start, headers, body, trailers }))
 }
 
-/// Waits until the peer sends or closes the connection. When this process is stopped and goes on, Linux interrupts a read that has a
-/// time limit: signal(7). Only `fill_buf` tells of it; the other ways to read try again by themselves.
+/// Whether the peer closes the connection in place of sending more; waits for either. When this process is stopped and goes on, Linux
+/// interrupts a read that has a time limit: signal(7). Only `fill_buf` tells of it; the other ways to read try again by themselves.
 ///
 /// # Errors
 /// When the connection fails.
