@@ -240,7 +240,7 @@ pub fn read(from: &mut impl BufRead) -> io::Result<Option<Message>> {
 }
 
 /// Whether the peer closes the connection in place of sending more; waits for either. When this process is stopped and goes on, Linux
-/// interrupts a read that has a time limit: signal(7). Only `fill_buf` tells of it; the other ways to read try again by themselves.
+/// interrupts a read that has a time limit: signal(7). Here only `fill_buf` returns that as an error; what else reads here tries again.
 ///
 /// # Errors
 /// When the connection fails.

@@ -2,7 +2,6 @@
 //! How commands reach Redis: TLS, users, Redis Cluster, Sentinel, and what they say when that fails. No password is in what they print.
 
 use std::fs;
-use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -83,24 +82,25 @@ fn no_command_waits_longer_than_the_timeout() {
 fn a_command_that_was_stopped_while_it_waited_says_so() {
     let Some(world) = world() else { return };
     world.redis.freeze();
-    let mut command = inspect(world.folder.path(), &world.url(), &["--timeout", "60s"]);
-    let mut waiting = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command");
-    let id = waiting.id().to_string();
-    let signal = |name: &str| {
-        let sent = Command::new("kill").args([name, &id]).status();
-        assert!(sent.is_ok_and(|sent| sent.success()), "kill {name} failed");
-    };
-    eventually("the command to be stopped while it waits", || {
-        signal("-STOP");
-        signal("-CONT");
-        waiting.try_wait().expect("its state").map(drop)
-    });
-    let mut failure = String::new();
-    waiting.stderr.take().expect("a pipe").read_to_string(&mut failure).expect("text");
-    assert!(
-        failure.contains("this command was stopped while it waited for an answer; run it again"),
-        "{failure}"
-    );
+    let unix = format!("unix://{}", world.redis.socket().display());
+    for url in [world.url(), unix] {
+        let mut command = inspect(world.folder.path(), &url, &["--timeout", "60s"]);
+        let mut waiting = command.stderr(Stdio::piped()).spawn().expect("the command");
+        let id = waiting.id().to_string();
+        let signal = |name: &str| {
+            let sent = Command::new("kill").args([name, &id]).status();
+            assert!(sent.is_ok_and(|sent| sent.success()), "kill {name} failed");
+        };
+        eventually("the command to be stopped while it waits", || {
+            signal("-STOP");
+            signal("-CONT");
+            waiting.try_wait().expect("its state").map(drop)
+        });
+        let ended = waiting.wait_with_output().expect("its output");
+        let failure = String::from_utf8_lossy(&ended.stderr);
+        let wanted = "this command was stopped while it waited for an answer; run it again";
+        assert!(ended.status.code() == Some(2) && failure.contains(wanted), "{failure}");
+    }
     world.redis.thaw();
 }
 
