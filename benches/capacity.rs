@@ -15,9 +15,7 @@
     clippy::unwrap_used
 )]
 
-#[path = "../tests/support/redis.rs"]
-#[allow(dead_code)]
-mod redis;
+use weir_support::redis;
 
 use redis::{Connection, Redis};
 use weir::limit::{

@@ -3,13 +3,9 @@
 //! Instructions do not depend on what else the machine does, so a regression shows on any machine.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
-#[path = "../tests/support/core.rs"]
-#[allow(dead_code)]
-mod core;
+use weir_support::core;
 
-#[path = "../tests/support/hostile.rs"]
-#[allow(dead_code)]
-mod hostile;
+use weir_support::hostile;
 
 use std::borrow::Cow;
 use std::hint::black_box;

@@ -23,9 +23,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-#[path = "../tests/support/redis.rs"]
-#[allow(dead_code)]
-mod redis;
+use weir_support::redis;
 
 use redis::{Connection, Redis};
 use weir::limit::{

@@ -19,12 +19,8 @@
     clippy::unwrap_used
 )]
 
-#[path = "../tests/support/worker.rs"]
-#[allow(dead_code)]
-mod worker;
-#[path = "../tests/support/world/mod.rs"]
-#[allow(dead_code)]
-mod world;
+use weir_support::worker;
+use weir_support::world;
 
 use std::collections::HashMap;
 use std::path::Path;

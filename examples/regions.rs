@@ -4,16 +4,7 @@
 //! `cargo run --release --example regions`
 #![allow(missing_docs)]
 
-#[path = "../tests/support/plot.rs"]
-mod plot;
-#[path = "../tests/support/simulation/mod.rs"]
-mod simulation;
-#[path = "../tests/support/worker.rs"]
-#[allow(dead_code)]
-mod worker;
-#[path = "../tests/support/world/mod.rs"]
-#[allow(dead_code)]
-mod world;
+use weir_support::simulation;
 
 use std::fmt::Write;
 use std::fs;

@@ -4,15 +4,7 @@
 //! `make search` runs it. A row ends after so many seconds of processor time: `SECONDS_EACH`, 60 unless set.
 #![allow(missing_docs, clippy::expect_used, clippy::panic)]
 
-#[path = "../tests/support/search/mod.rs"]
-#[allow(dead_code)]
-mod search;
-#[path = "../tests/support/worker.rs"]
-#[allow(dead_code)]
-mod worker;
-#[path = "../tests/support/world/mod.rs"]
-#[allow(dead_code)]
-mod world;
+use weir_support::search;
 
 use std::path::Path;
 use std::time::Duration;

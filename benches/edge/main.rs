@@ -16,8 +16,7 @@
 #![allow(missing_docs, clippy::disallowed_methods, clippy::float_arithmetic, clippy::indexing_slicing)]
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
-#[path = "../../tests/support/bars.rs"]
-mod bars;
+use weir_support::bars;
 mod cost;
 mod edges;
 mod freeze;
@@ -28,8 +27,7 @@ mod pace;
 mod report;
 mod service;
 mod stats;
-#[path = "../../tests/support/mod.rs"]
-mod support;
+use weir_support as support;
 mod targets;
 mod way;
 mod words;

@@ -24,27 +24,14 @@ mod session;
 #[cfg(not(target_arch = "wasm32"))]
 mod simulation;
 
-#[path = "../support/documented.rs"]
-mod documented;
-#[path = "../support/frames.rs"]
-mod frames;
+use weir_support::documented;
+use weir_support::frames;
+use weir_support::request as written;
+use weir_support::spec;
+use weir_support::table;
 #[cfg(not(target_arch = "wasm32"))]
-#[path = "../support/plot.rs"]
-mod plot;
-#[path = "../support/spec.rs"]
-#[allow(dead_code)]
-mod spec;
-#[path = "../support/table.rs"]
-mod table;
+use weir_support::tried;
 #[cfg(not(target_arch = "wasm32"))]
-#[path = "../support/tried.rs"]
-mod tried;
+use weir_support::worker;
 #[cfg(not(target_arch = "wasm32"))]
-#[path = "../support/worker.rs"]
-mod worker;
-#[cfg(not(target_arch = "wasm32"))]
-#[path = "../support/world/mod.rs"]
-#[allow(dead_code)]
-mod world;
-#[path = "../support/request.rs"]
-mod written;
+use weir_support::world;

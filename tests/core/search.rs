@@ -13,9 +13,7 @@
 //! | queue | `answered.rs`: a permit for a client that has left is not released | a permit is held when all is over |
 //! | `share` | `closed.rs`: a late grant beside a loan is not refunded when the request has ended | a request is charged twice |
 
-#[path = "../support/search/mod.rs"]
-#[allow(dead_code)]
-mod searched;
+use weir_support::search as searched;
 
 use std::time::Duration;
 

@@ -2,8 +2,7 @@
 //! Limits across regions, simulated with the real engines: what is admitted stays within the bound of each way, and is no less than
 //! promised. `docs/regions.md` and `docs/regions/` show the figures; `WEIR_UPDATE=1` writes them there.
 
-#[path = "../support/simulation/mod.rs"]
-mod simulated;
+use weir_support::simulation as simulated;
 
 use std::path::Path;
 use std::{env, fs};

@@ -3,8 +3,7 @@
 //! hashed, and the allocations. In WebAssembly, compiled as the plugin is and run by Node's V8, it prints what the worst
 //! requests cost in microseconds, and decides nothing by time: `scripts/bench-core wasm`.
 
-#[path = "../support/hostile.rs"]
-mod hostile;
+use weir_support::hostile;
 
 use weir::config::Config;
 use weir::request::sample::Sample;

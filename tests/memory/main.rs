@@ -15,9 +15,7 @@
 
 #[cfg(not(target_arch = "wasm32"))]
 mod allocations;
-#[path = "../support/core.rs"]
-#[allow(dead_code)]
-mod core;
+use weir_support::core;
 // In WebAssembly it only measures time, in the build that ships.
 #[cfg(any(not(target_arch = "wasm32"), not(debug_assertions)))]
 mod effort;

@@ -9,8 +9,7 @@
     clippy::unwrap_used
 )]
 
-#[path = "../support/bars.rs"]
-mod bars;
+use weir_support::bars;
 mod bench_charts;
 mod bench_stats;
 mod concepts;
@@ -20,8 +19,7 @@ mod figures;
 mod layers;
 mod measured;
 mod metrics;
-#[path = "../support/plot.rs"]
-mod plot;
+use weir_support::plot;
 mod scale;
 mod searched;
 mod shipped;

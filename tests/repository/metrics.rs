@@ -16,8 +16,7 @@ use weir::engine::{
 
 use crate::tables::published;
 
-#[path = "../support/queries.rs"]
-mod queries;
+use weir_support::queries;
 
 fn path(of: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(of)

@@ -3,7 +3,6 @@
 //! reader's own fonts. Each is drawn from the file with the measured figures, so it shows nothing else.
 
 // The benchmark does not draw all of them.
-#![allow(dead_code)]
 
 use std::fmt::Write;
 

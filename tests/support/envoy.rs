@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -92,7 +92,7 @@ impl Template {
     pub fn try_start(&self) -> Result<Envoy, String> {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let name = format!("envoy-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(&name);
+        let folder = super::folder_for_files().join(&name);
         fs::create_dir_all(&folder).expect("a folder for Envoy's files");
         let config = folder.join("envoy.yaml");
         // Envoys side by side must not share an abstract socket: all would listen on the same one.

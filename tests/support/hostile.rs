@@ -3,9 +3,7 @@
 //! the guide and the reference, and some that are worse. Each request is one that Envoy's defaults let through: at most 60 KiB of
 //! headers in all.
 
-#[path = "documented.rs"]
-mod documented;
-
+use crate::documented;
 use weir::config::Config;
 use weir::request::sample::Sample;
 

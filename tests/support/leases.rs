@@ -4,8 +4,8 @@
 use weir::limit::{Ask, LeakyBucket, Limit};
 use weir::time::Micros;
 
-use crate::subject::Store;
-use crate::support::redis::Redis;
+use crate::redis::Redis;
+use crate::store::Store;
 
 /// The policy `p` of this limiter, on lease.
 pub fn leased(limiter: &str, duration: &str) -> String {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The queries of the dashboard and of the rules, and the metrics that they name.
-#![allow(dead_code)]
 
 /// One rule of a file of rules.
 #[derive(Debug, Default)]

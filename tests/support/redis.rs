@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A private Redis: a server on a socket in a directory of its own and on a free port, gone when it is dropped. It
 //! keeps nothing on disk, can be stopped, started again at the same address, and frozen.
-#![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::fs::File;
 use std::io::{Read, Write};

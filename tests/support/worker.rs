@@ -665,3 +665,47 @@ pub fn bytes(replies: impl IntoIterator<Item = Reply>) -> Vec<u8> {
 pub fn micros(span: Micros) -> i64 {
     i64::try_from(span.0).expect("a time")
 }
+
+impl Worker {
+    /// The subject exceeds the part of this region, and each other region lends one request.
+    pub fn borrow_two(&mut self, policy: usize) {
+        let asked = self.ask_for_two(policy);
+        assert_eq!(asked.len(), 2);
+        for batch in &asked {
+            self.reply(batch, [granted(1)]);
+        }
+        assert_eq!(self.engine.on_lease(), 2);
+    }
+
+    /// Asks each of the two other regions for one request on loan; returns the batches that ask.
+    pub fn ask_for_two(&mut self, policy: usize) -> Vec<Batch> {
+        let tag = format!("p{policy}|ann");
+        for stream in [901, 902] {
+            assert_eq!(self.arrive_under(stream, &[policy]), None);
+        }
+        // Other batches may be in flight.
+        self.idle(ms(10));
+        let own = self.batch();
+        assert_eq!(own.tasks(), [check(&tag, 2)]);
+        assert_eq!(self.reply(&own, [denied(secs(9))]), [(901, false), (902, false)]);
+        let asked: Vec<_> = std::iter::from_fn(|| self.next_batch()).collect();
+        for batch in &asked {
+            assert_eq!(batch.tasks()[0].tag, tag);
+        }
+        asked
+    }
+
+    /// A request of one subject that these policies are about.
+    pub fn arrive_under(&mut self, stream: u32, policies: &[usize]) -> Option<bool> {
+        let store = |policy: usize| self.engine.config().policies[policy].regions.store();
+        let check = |&policy: &usize| Check {
+            store: store(policy),
+            ..check_of(policy, format!("{{p{policy}|ann}}"), 1)
+        };
+        let checks = policies.iter().map(check).collect();
+        match self.engine.submit(stream, checks, self.now) {
+            Submitted::Wait => None,
+            Submitted::Decided(action) => Some(matches!(action, Action::Admit)),
+        }
+    }
+}

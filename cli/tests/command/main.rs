@@ -16,8 +16,7 @@ mod playground;
 mod replay;
 mod site;
 mod spellings;
-#[path = "../../../tests/support/mod.rs"]
-mod support;
+use weir_support as support;
 #[path = "../support/terminal.rs"]
 #[allow(dead_code)]
 mod terminal;

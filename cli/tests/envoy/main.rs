@@ -7,11 +7,9 @@
 mod nginx;
 mod operate;
 mod platforms;
-#[path = "../../../tests/support/queries.rs"]
-mod queries;
+use weir_support::queries;
 mod routes;
-#[path = "../../../tests/support/mod.rs"]
-mod support;
+use weir_support as support;
 #[path = "../support/terminal.rs"]
 #[allow(dead_code)]
 mod terminal;

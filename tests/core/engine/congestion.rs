@@ -5,9 +5,7 @@
 //!
 //! `cargo test --test core engine::congestion -- --nocapture` prints the figures.
 
-use weir::policy::Check;
-
-use crate::worker::{BUCKET, check_of, granted, policy};
+use crate::worker::{BUCKET, granted, policy};
 use crate::world::World;
 use crate::world::store::Store;
 
@@ -161,34 +159,6 @@ fn world(store: &str, handshake: u64) -> World {
     world.handshake = handshake;
     world.stores[0] = Store::made_up(|_, _, _| granted(0));
     world
-}
-
-impl World {
-    fn behaves(&mut self, distance: u64, jitter: u64, capacity: u64) {
-        self.near.trip = distance / 2;
-        self.stores[0].jitter = jitter;
-        self.stores[0].capacity = capacity;
-    }
-
-    /// A check of a subject that no other request has.
-    fn alone(&self) -> Vec<Check> {
-        vec![check_of(0, format!("{{p0|u{}}}", self.arrived()), 1)]
-    }
-
-    /// So many requests a second arrive until this time. How many have arrived then.
-    fn arrive_until(&mut self, end: u64, rate: u64) -> u32 {
-        while self.time < end {
-            self.arrive(0, self.alone());
-            let pause = self.random(2 * SECOND / rate);
-            self.run(pause.min(end - self.time));
-        }
-        self.arrived()
-    }
-
-    /// How many of these requests the store has decided.
-    fn decided(&self, from: u32, to: u32) -> u64 {
-        self.ledger.requests.range(from + 1..=to).filter(|(_, request)| request.is_rejected()).count() as u64
-    }
 }
 
 fn play(scenario: &Scenario) -> Vec<Vec<Second>> {

@@ -41,24 +41,6 @@ fn on(policy: usize, shard: usize) -> Check {
     TAGS.with(|tags| check_of(policy, tags[policy * SHARDS + shard].as_str(), 1))
 }
 
-impl World {
-    /// How many requests some policy has decided without the store.
-    fn without_store(&self) -> u64 {
-        self.engine(0).counters().fallback
-    }
-
-    /// How many requests were refused a place in the queue.
-    fn overloaded(&self) -> usize {
-        self.failures.iter().filter(|failure| matches!(failure, StoreFailure::Overloaded)).count()
-    }
-
-    /// How many slots are not asked about, if the store is not asked.
-    fn outage(&mut self) -> Option<Option<u32>> {
-        let worker = self.worker(0);
-        worker.engine.outage(worker.now).map(|(_, outage)| outage.slots)
-    }
-}
-
 /// For so long, one request each millisecond: with one to four policies, each on every shard in turn.
 fn steady(world: &mut World, millis: u64) {
     for request in 0..millis as usize {

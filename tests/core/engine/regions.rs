@@ -3,10 +3,8 @@
 //! concerns nothing but what is asked about it.
 
 use proptest::prelude::*;
-use weir::config::Evaluation;
-use weir::engine::{Action, StreamId, Submitted};
+use weir::engine::Submitted;
 use weir::policy::Check;
-use weir::request::sample::Sample;
 
 use crate::worker::*;
 use crate::world::store::Mood;
@@ -114,69 +112,20 @@ fn network() -> impl Strategy<Value = Network> {
     )
 }
 
-impl World {
-    /// A request arrives in a region, of one policy.
-    pub fn arrive_in(&mut self, region: usize, policy: usize, subject: &str) -> StreamId {
-        self.arrive_under(region, &[policy], (subject, 1))
-    }
-
-    /// A request arrives, of several policies. It costs so much, as its header and its body say.
-    pub fn arrive_under(
-        &mut self,
-        region: usize,
-        policies: &[usize],
-        (subject, cost): (&str, u64),
-    ) -> StreamId {
-        let config = self.engine(region).config();
-        let request = Sample::default().header("x-cost", cost.to_string());
-        let request = request.with_body(format!(r#"{{"cost": {cost}}}"#));
-        let Evaluation::Check(checks) = config.evaluate(&request) else { panic!("no check") };
-        let checks = checks.into_iter().filter(|check| policies.contains(&check.policy));
-        let tagged = |check: Check| {
-            let tag = format!("{{{}|{subject}}}", config.policies[check.policy].name).into();
-            Check { tag, ..check }
-        };
-        let checks: Vec<_> = checks.map(tagged).collect();
-        assert!(checks.len() == policies.len() && checks.iter().all(|check| check.cost == cost));
-        self.arrive(region, checks)
-    }
-
-    /// One that costs at most so much.
-    pub fn cost(&mut self, most: u64) -> u64 {
-        1 + self.random(most)
-    }
-
-    /// Requests arrive in these regions, one in each every so many microseconds, while time passes. Each costs at most so much.
-    fn load_of(&mut self, regions: &[usize], most: u64, every: u64, span: u64) {
-        let end = self.time + span;
-        while self.time < end {
-            for region in regions {
-                let cost = self.cost(most);
-                self.arrive_under(*region, &[0], ("ann", cost));
+fn take(world: &mut World, step: &Step, costs: u64) {
+    match *step {
+        Step::Arrive { region, subject, count } => {
+            let subject = ["ann", "bob"][subject];
+            let policies: Vec<_> = (0..world.engine(region).config().policies.len()).collect();
+            for _ in 0..count {
+                let cost = world.cost(costs);
+                world.arrive_under(region, &policies, (subject, cost));
             }
-            self.run(every);
         }
-    }
-
-    pub fn load(&mut self, regions: &[usize], every: u64, span: u64) {
-        self.load_of(regions, 1, every, span);
-    }
-
-    fn step(&mut self, step: &Step, costs: u64) {
-        match *step {
-            Step::Arrive { region, subject, count } => {
-                let subject = ["ann", "bob"][subject];
-                let policies: Vec<_> = (0..self.engine(region).config().policies.len()).collect();
-                for _ in 0..count {
-                    let cost = self.cost(costs);
-                    self.arrive_under(region, &policies, (subject, cost));
-                }
-            }
-            Step::Pass { millis } => self.run(millis * MS),
-            Step::Close { which } => self.close_one(which),
-            Step::Clock { region, millis } => self.workers[region].skew = millis * 1_000,
-            Step::Store { region, mood } => self.stores[region].mood = mood,
-        }
+        Step::Pass { millis } => world.run(millis * MS),
+        Step::Close { which } => world.close_one(which),
+        Step::Clock { region, millis } => world.workers[region].skew = millis * 1_000,
+        Step::Store { region, mood } => world.stores[region].mood = mood,
     }
 }
 
@@ -205,7 +154,7 @@ proptest! {
         for (store, skew) in world.stores.iter_mut().zip(skews) {
             store.skew = skew;
         }
-        steps.iter().for_each(|step| world.step(step, costs));
+        steps.iter().for_each(|step| take(&mut world, step, costs));
         let limit = |at: u64| BURST + RATE * at / SEC;
         for subject in ["ann", "bob"] {
             for (at, granted) in world.ledger.used(&format!("p0|{subject}")) {
@@ -233,7 +182,7 @@ proptest! {
         world.far = network;
         world.seed(seed);
         for (number, step) in (1..).zip(&steps) {
-            world.step(step, costs);
+            take(&mut world, step, costs);
             if number % 10 > 0 && number < steps.len() {
                 continue;
             }
@@ -433,50 +382,6 @@ fn worker_of(store: &str, policies: &str) -> Worker {
         {{"name": "ams", "cluster": "a"}}, {{"name": "bom", "cluster": "b"}}, {{"name": "cle", "cluster": "c"}}]}},
         "policies": {policies}}}"#
     ))
-}
-
-impl Worker {
-    /// The subject exceeds the part of this region, and each other region lends one request.
-    pub fn borrow_two(&mut self, policy: usize) {
-        let asked = self.ask_for_two(policy);
-        assert_eq!(asked.len(), 2);
-        for batch in &asked {
-            self.reply(batch, [granted(1)]);
-        }
-        assert_eq!(self.engine.on_lease(), 2);
-    }
-
-    /// Asks each of the two other regions for one request on loan; returns the batches that ask.
-    fn ask_for_two(&mut self, policy: usize) -> Vec<Batch> {
-        let tag = format!("p{policy}|ann");
-        for stream in [901, 902] {
-            assert_eq!(self.arrive_under(stream, &[policy]), None);
-        }
-        // Other batches may be in flight.
-        self.idle(ms(10));
-        let own = self.batch();
-        assert_eq!(own.tasks(), [check(&tag, 2)]);
-        assert_eq!(self.reply(&own, [denied(secs(9))]), [(901, false), (902, false)]);
-        let asked: Vec<_> = std::iter::from_fn(|| self.next_batch()).collect();
-        for batch in &asked {
-            assert_eq!(batch.tasks()[0].tag, tag);
-        }
-        asked
-    }
-
-    /// A request of one subject that these policies are about.
-    pub fn arrive_under(&mut self, stream: u32, policies: &[usize]) -> Option<bool> {
-        let store = |policy: usize| self.engine.config().policies[policy].regions.store();
-        let check = |&policy: &usize| Check {
-            store: store(policy),
-            ..check_of(policy, format!("{{p{policy}|ann}}"), 1)
-        };
-        let checks = policies.iter().map(check).collect();
-        match self.engine.submit(stream, checks, self.now) {
-            Submitted::Wait => None,
-            Submitted::Decided(action) => Some(matches!(action, Action::Admit)),
-        }
-    }
 }
 
 /// A loan can be used for two intervals from its answer, however long that took: the way back takes nothing from it.

@@ -14,8 +14,7 @@ mod network;
 mod overload;
 mod report;
 mod store;
-#[path = "../../support/mod.rs"]
-mod support;
+use weir_support as support;
 mod world;
 
 use std::process::ExitCode;

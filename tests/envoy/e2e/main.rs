@@ -16,13 +16,10 @@ mod events;
 mod exactness;
 mod examples;
 mod far;
-#[path = "../../support/frames.rs"]
-#[allow(dead_code)]
-mod frames;
+use weir_support::frames;
 mod hostile;
 mod journal;
-#[path = "../../support/leases.rs"]
-mod leases;
+use weir_support::leases;
 mod libraries;
 mod metrics;
 mod moves;
@@ -33,18 +30,12 @@ mod request_bodies;
 mod scales;
 mod settlements;
 mod store;
-#[path = "../../support/store.rs"]
-#[allow(dead_code)]
-mod subject;
-#[path = "../../support/mod.rs"]
-mod support;
+use weir_support as support;
+use weir_support::store as subject;
 mod topology;
 mod trailers;
 mod usage;
 mod versions;
-
-// Where the files that other tests share look for it.
-use support::redis;
 
 fn main() -> std::process::ExitCode {
     let cases = [

@@ -13,8 +13,7 @@ mod clustered;
 mod cost;
 mod measure;
 mod report;
-#[path = "../../support/mod.rs"]
-mod support;
+use weir_support as support;
 mod watched;
 
 use std::process::ExitCode;

@@ -8,8 +8,7 @@
 mod attributes;
 mod bindings;
 mod panics;
-#[path = "../../support/mod.rs"]
-mod support;
+use weir_support as support;
 mod two;
 
 use std::io::{Read, Write};

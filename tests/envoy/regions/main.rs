@@ -19,8 +19,7 @@ mod clocks;
 mod measure;
 mod recipe;
 mod report;
-#[path = "../../support/mod.rs"]
-mod support;
+use weir_support as support;
 mod world;
 
 use std::process::ExitCode;

@@ -9,21 +9,13 @@ mod grows;
 mod secrets;
 mod sentinel;
 mod shipped;
-#[path = "../../support/spec.rs"]
-#[allow(dead_code)]
-mod spec;
-#[path = "../../support/store.rs"]
-#[allow(dead_code)]
-mod store;
-#[path = "../../support/mod.rs"]
-mod support;
+use weir_support as support;
+use weir_support::spec;
+use weir_support::store;
 mod threats;
 mod tls;
 mod traps;
 mod wakeups;
-
-// Where the files that other tests share look for it.
-use support::redis;
 
 fn main() -> std::process::ExitCode {
     let cases = [

@@ -18,15 +18,9 @@
     clippy::unwrap_used
 )]
 
-#[path = "../../support/redis.rs"]
-#[allow(dead_code)]
-mod redis;
-#[path = "../../support/spec.rs"]
-#[allow(dead_code)]
-mod spec;
-#[path = "../../support/store.rs"]
-#[allow(dead_code)]
-mod store;
+use weir_support::redis;
+use weir_support::spec;
+use weir_support::store;
 
 mod losses;
 mod on_redis;

@@ -5,6 +5,7 @@
 //!
 //! The same seed gives the same run. Times are microseconds since the beginning, but for those that an engine sees.
 
+mod asked;
 pub mod ledger;
 mod steered;
 pub mod store;

@@ -1,34 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real parts that tests run against, each private to the test that starts it, and gone when it is dropped:
-//! an Envoy ([`envoy`]), an upstream ([`upstream`]), and a client that decides when it sends what ([`http`]).
-//! Files beside this one that it does not name are included by the targets that need them: some run without an Envoy.
-#![allow(
-    dead_code,
-    missing_docs,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used
-)]
-// Waiting for another process takes a real clock; nothing here is linked into the filter.
-#![allow(clippy::disallowed_methods)]
-
-pub mod certificates;
-pub mod clients;
-pub mod cluster;
-pub mod dynamic;
-pub mod envoy;
-pub mod http;
-pub mod http2;
-pub mod load;
-pub mod proxy;
-pub mod redis;
-pub mod regions;
-pub mod sentinel;
-pub mod server;
-pub mod upstream;
-pub mod weir;
-pub mod without;
+//! Waiting, folders, and the `main` of test programs whose cases need an Envoy.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -48,12 +19,19 @@ pub fn root() -> &'static Path {
     of_crate.ancestors().find(|folder| folder.join("Cargo.lock").exists()).expect("a workspace")
 }
 
+/// Where tests write files: `target/tmp`.
+pub fn folder_for_files() -> PathBuf {
+    let folder = root().join("target/tmp");
+    std::fs::create_dir_all(&folder).expect("a folder for the tests' files");
+    folder
+}
+
 /// The library that makes the clock of a process wrong: `LD_PRELOAD`.
 pub fn skewed_clock() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let compile = || {
         let name = format!("skewed_clock-{}.so", std::process::id());
-        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let library = folder_for_files().join(name);
         let source = root().join("tests/support/skewed_clock.c");
         let status =
             Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(&source).status();
@@ -94,7 +72,7 @@ impl TempFolder {
     pub fn new(name: &str) -> Self {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let name = format!("{name}-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let path = folder_for_files().join(name);
         std::fs::create_dir_all(&path).expect("a folder");
         Self(path)
     }
@@ -141,7 +119,7 @@ pub fn run_with_envoy_but(tests: &[(&'static str, fn())], ignored: &[(&str, &str
 
 /// Whether there is an Envoy and a Redis; prints if not.
 pub fn has_parts() -> bool {
-    let has = envoy::binary().is_some() && redis::binary().is_some();
+    let has = crate::envoy::binary().is_some() && crate::redis::binary().is_some();
     if !has {
         println!("skipped: no Envoy or no Redis here");
     }
@@ -161,7 +139,7 @@ pub fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn has_envoy() -> bool {
-    let has = envoy::binary().is_some();
+    let has = crate::envoy::binary().is_some();
     if !has {
         println!("skipped: no envoy in $WEIR_ENVOY, on $PATH or in target/venv/bin");
     }
