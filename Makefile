@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity measured-keep bench-core scale scale-keep dist playground site images clean distclean
+.PHONY: help setup plugin module run run-regions test quick nightly rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity measured-keep bench-core scale scale-keep dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -30,13 +30,17 @@ run-regions: ## Start the three regions of examples/regions, and show each secon
 	@scripts/plugin
 	@WAY=$(WAY) FOR=$(FOR) scripts/run-regions
 
-test: ## Run every test; the last line is the tally
+test: ## Test every rule once, on both hosts in a real Envoy: at most ten minutes; the last line is the tally
 	@scripts/setup test
-	@scripts/plugin
-	@scripts/native
-	@scripts/native instrumented
-	@scripts/playground
 	@scripts/test
+
+quick: ## After a change of src: the core, the tables on Redis, a dozen requests through a real Envoy; at most a minute
+	@scripts/setup quick
+	@scripts/test quick
+
+nightly: ## Test everything in full: larger sizes, all cases on both hosts, time judged, WebAssembly, Miri, versions of Envoy; some hours
+	@scripts/setup nightly
+	@scripts/test nightly
 
 e2e: ## Run only the tests in a real Envoy on real stores, and in containers if Docker answers; HOST=wasm|native
 	@scripts/setup e2e

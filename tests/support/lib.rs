@@ -26,6 +26,8 @@ pub mod table;
 mod machine;
 #[cfg(not(target_arch = "wasm32"))]
 pub use machine::*;
+#[cfg(not(target_arch = "wasm32"))]
+pub use tried::{is_full, sized, tried};
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod bars;

@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
 
+use crate::tried::is_full;
+use crate::weir::Host;
+
 /// How long anything may take that is expected to happen. Only a failing test ever waits as long.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The folder of the project. A test is compiled for the folder of its crate.
 pub fn root() -> &'static Path {
@@ -89,39 +92,62 @@ impl Drop for TempFolder {
     }
 }
 
-/// The `main` of a test binary whose every test needs an Envoy: where there is none they are reported as ignored.
-pub fn run_with_envoy(tests: &[(&'static str, fn())]) -> ExitCode {
-    run(tests, !has_envoy(), &[])
-}
+/// A case: its name, and what it does.
+pub type Case = (&'static str, fn());
 
-/// As [`run_with_envoy`], for tests that need something else, too.
-pub fn run_with_envoy_and(tests: &[(&'static str, fn())], has_rest: bool) -> ExitCode {
-    run(tests, !has_envoy() || !has_rest, &[])
-}
+/// Cases that are not run here, and why.
+pub type Ignored = Vec<(&'static str, &'static str)>;
 
 /// All of these cases with this reason to ignore them, if what they need is missing.
-pub fn ignored_unless(
-    is_there: bool,
-    tests: &[(&'static str, fn())],
-    reason: &'static str,
-) -> Vec<(&'static str, &'static str)> {
-    tests.iter().filter(|_| !is_there).map(|(name, _)| (*name, reason)).collect()
+pub fn ignored_unless(is_there: bool, cases: &[Case], reason: &'static str) -> Ignored {
+    cases.iter().filter(|_| !is_there).map(|(name, _)| (*name, reason)).collect()
 }
 
-/// As [`run_with_envoy`]; the cases of these names are ignored, for a reason that is printed.
-pub fn run_with_envoy_but(tests: &[(&'static str, fn())], ignored: &[(&str, &str)]) -> ExitCode {
-    for (name, reason) in ignored {
-        assert!(tests.iter().any(|(test, _)| test == name), "there is no case {name:?}");
-        println!("ignored: {name}: {reason}");
+/// The `main` of a program whose cases need an Envoy: where there is none, they are reported as ignored.
+pub fn run_with_envoy(cases: &[Case], ignored: &Ignored) -> ExitCode {
+    let missing = !has_envoy();
+    let trial = |case: &Case| trial(case, None, missing || is_in(ignored, case.0));
+    ignored.iter().for_each(|(name, reason)| eprintln!("ignored: {name}: {reason}"));
+    run(cases.iter().map(trial).collect())
+}
+
+/// As [`run_with_envoy`], for files of cases that both hosts have to pass. `ignored` says what one of them does not have.
+///
+/// Under nextest each case has a process of its own, so both hosts are in one run: under `make nightly` with all cases, under `make test`
+/// the module with all cases, and the plugin with those that the module does not have and the first of each file. Envoy starts the module
+/// in a tenth of the time. Elsewhere `WEIR_HOST` names the one host.
+pub fn run_on_hosts(files: &[&[Case]], ignored: impl Fn(Host) -> Ignored) -> ExitCode {
+    let cases: Vec<&Case> = files.iter().copied().flatten().collect();
+    for (name, _) in [Host::Wasm, Host::Native].into_iter().flat_map(&ignored) {
+        assert!(cases.iter().any(|(case, _)| *case == name), "there is no case {name:?}");
     }
-    run(tests, !has_envoy(), ignored)
+    if std::env::var_os("NEXTEST").is_none() || std::env::var_os("WEIR_HOST").is_some() {
+        return run_with_envoy(&files.concat(), &ignored(Host::chosen()));
+    }
+    let (missing, of_wasm, of_native) = (!has_envoy(), ignored(Host::Wasm), ignored(Host::Native));
+    let mut trials = Vec::new();
+    for (place, case) in files.iter().flat_map(|file| file.iter().enumerate()) {
+        let [not_wasm, not_native] = [&of_wasm, &of_native].map(|ignored| is_in(ignored, case.0));
+        if !not_native {
+            trials.push(trial(case, Some(Host::Native), missing));
+        }
+        if if not_wasm { not_native } else { is_full() || place == 0 || not_native } {
+            trials.push(trial(case, Some(Host::Wasm), missing || not_wasm));
+        }
+    }
+    run(trials)
+}
+
+/// Under `make test` the first of these, all of them otherwise.
+pub fn first_of<T>(all: &'static [T]) -> &'static [T] {
+    if is_full() { all } else { all.get(..1).unwrap_or(all) }
 }
 
 /// Whether there is an Envoy and a Redis; prints if not.
 pub fn has_parts() -> bool {
     let has = crate::envoy::binary().is_some() && crate::redis::binary().is_some();
     if !has {
-        println!("skipped: no Envoy or no Redis here");
+        eprintln!("skipped: no Envoy or no Redis here");
     }
     has
 }
@@ -141,22 +167,29 @@ pub fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 fn has_envoy() -> bool {
     let has = crate::envoy::binary().is_some();
     if !has {
-        println!("skipped: no envoy in $WEIR_ENVOY, on $PATH or in target/venv/bin");
+        eprintln!("skipped: no envoy in $WEIR_ENVOY, on $PATH or in target/venv/bin");
     }
     has
 }
 
-fn run(tests: &[(&'static str, fn())], missing: bool, ignored: &[(&str, &str)]) -> ExitCode {
-    let trial = |&(name, test): &(&'static str, fn())| {
-        let run = move || {
-            test();
-            Ok(())
-        };
-        Trial::test(name, run).with_ignored_flag(missing || ignored.iter().any(|(other, _)| *other == name))
+fn is_in(ignored: &Ignored, case: &str) -> bool {
+    ignored.iter().any(|(name, _)| *name == case)
+}
+
+fn trial(&(name, run): &Case, host: Option<Host>, is_ignored: bool) -> Trial {
+    let named = host.map_or_else(|| name.to_owned(), |host| format!("{}: {name}", host.name()));
+    let run = move || {
+        host.into_iter().for_each(Host::choose);
+        run();
+        Ok(())
     };
+    Trial::test(named, run).with_ignored_flag(is_ignored)
+}
+
+fn run(trials: Vec<Trial>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     // These tests mostly wait for other processes.
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     arguments.test_threads.get_or_insert(2 * processors);
-    libtest_mimic::run(&arguments, tests.iter().map(trial).collect()).exit_code()
+    libtest_mimic::run(&arguments, trials).exit_code()
 }

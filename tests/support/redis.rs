@@ -5,9 +5,11 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -35,6 +37,18 @@ pub struct Redis {
     environment: Vec<(String, String)>,
     /// The network namespace that it runs in, if not in everybody's.
     namespace: Option<String>,
+}
+
+/// A server that the tests of a program share. It starts when the first of them uses it.
+#[derive(Debug, Default)]
+pub struct Shared(OnceLock<Redis>);
+
+impl Deref for Shared {
+    type Target = Redis;
+
+    fn deref(&self) -> &Redis {
+        self.0.get_or_init(|| Redis::start().expect("a redis-server"))
+    }
 }
 
 impl Redis {

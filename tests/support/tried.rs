@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often a property is tried.
+//! How much is tried: all of it under `make nightly` (`WEIR_FULL=1`), a part of it under `make test`.
 
 use proptest::test_runner::Config;
 
-/// `make mutants` runs the tests once for each mutant: a tenth of the cases has to do there, and what the shortest failure is does
-/// not matter.
+/// Whether everything is tried in full.
+pub fn is_full() -> bool {
+    std::env::var_os("WEIR_FULL").is_some()
+}
+
+/// A tenth of so many, unless everything is tried in full.
+pub fn sized(full: usize) -> usize {
+    if is_full() { full } else { full.div_ceil(10) }
+}
+
+/// A property is tried in so many cases, or in a quarter of them.
 pub fn tried(cases: u32) -> Config {
-    let (cases, max_shrink_iters) = match std::env::var_os("WEIR_MUTANTS") {
-        Some(_) => (cases.div_ceil(10), 0),
-        None => (cases, 20_000),
-    };
-    Config { cases, failure_persistence: None, max_shrink_iters, ..Config::default() }
+    let cases = if is_full() { cases } else { cases.div_ceil(4) };
+    Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() }
 }

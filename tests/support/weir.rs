@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 
 use super::envoy::{Envoy, Template};
@@ -30,6 +31,8 @@ pub fn module() -> PathBuf {
     std::env::var_os("WEIR_MODULE").map_or_else(|| super::root().join("target/libweir.so"), PathBuf::from)
 }
 
+static CHOSEN: OnceLock<Host> = OnceLock::new();
+
 /// What carries the core in Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
@@ -40,12 +43,26 @@ pub enum Host {
 }
 
 impl Host {
-    /// The host that tests of both run on: `$WEIR_HOST`, which is `wasm` unless set.
+    /// The host that this test runs on: that of its case, or `$WEIR_HOST`, or `wasm`.
     pub fn chosen() -> Self {
-        match std::env::var("WEIR_HOST").as_deref() {
+        let named = || match std::env::var("WEIR_HOST").as_deref() {
             Err(_) | Ok("wasm") => Self::Wasm,
             Ok("native") => Self::Native,
             Ok(other) => panic!("WEIR_HOST is {other:?}; it can be \"wasm\" or \"native\""),
+        };
+        CHOSEN.get().copied().unwrap_or_else(named)
+    }
+
+    /// What this process tests from now on.
+    pub fn choose(self) {
+        CHOSEN.set(self).expect("a process of its own for each case");
+    }
+
+    /// As `WEIR_HOST` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wasm => "wasm",
+            Self::Native => "native",
         }
     }
 

@@ -25,5 +25,5 @@ fn main() -> std::process::ExitCode {
     ]
     .concat();
     let ignored = [platforms::page::ignored(), nginx::ignored(), operate::ignored()].concat();
-    support::run_with_envoy_but(&tests, &ignored)
+    support::run_with_envoy(&tests, &ignored)
 }

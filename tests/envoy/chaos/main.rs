@@ -2,8 +2,8 @@
 //! Faults in real parts, under steady open-loop load on two real Envoys with what is shipped, its deadline included.
 //! What each fault led to is printed as a table and written to `target/chaos/summary.json`.
 //!
-//! Two forms. The short one is part of `make test`: it holds what no busy machine can break. The full one is
-//! `make chaos` (`WEIR_CHAOS=full`): faults last longer, and time is judged too.
+//! Two forms. The short one is part of `make test`: one fault of each kind, and only what no busy machine can break is judged. The full
+//! one is `make chaos` (`WEIR_FULL=1`): all faults, they last longer, and time is judged too.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, clippy::float_arithmetic)]
 
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use measure::Row;
-use support::{has_parts, locked};
+use support::{first_of, has_parts, is_full, locked};
 use world::{Fault, Store, World};
 
 /// How long things last and how strictly they are judged.
@@ -56,11 +56,7 @@ impl Form {
 type Rows = Arc<Mutex<Vec<Row>>>;
 
 fn main() -> ExitCode {
-    let form = if std::env::var_os("WEIR_CHAOS").is_some_and(|form| form == "full") {
-        Form::FULL
-    } else {
-        Form::SHORT
-    };
+    let form = if is_full() { Form::FULL } else { Form::SHORT };
     let mut arguments = Arguments::from_args();
     // Each has the machine to itself, or the one's load would be the other's fault.
     arguments.test_threads = Some(1);
@@ -84,7 +80,7 @@ fn trials<S: Store>(faults: &'static [Fault<S>], form: Form, rows: &Rows) -> Vec
     let shared: Arc<Mutex<Option<World<S>>>> = Arc::default();
     let missing = if has_parts() { S::missing() } else { Some("no Envoy or no Redis here") };
     if let Some(why) = missing {
-        faults.iter().for_each(|fault| println!("skipped: {}: {why}", fault.name));
+        faults.iter().for_each(|fault| eprintln!("skipped: {}: {why}", fault.name));
     }
     let trial = |fault: &'static Fault<S>| {
         let (shared, rows) = (Arc::clone(&shared), Arc::clone(rows));
@@ -109,7 +105,7 @@ fn trials<S: Store>(faults: &'static [Fault<S>], form: Form, rows: &Rows) -> Vec
         };
         Trial::test(fault.name, run).with_ignored_flag(missing.is_some())
     };
-    faults.iter().map(trial).collect()
+    first_of(faults).iter().map(trial).collect()
 }
 
 /// Lets this much time pass, because the time is what the test is about.

@@ -37,8 +37,10 @@ mod trailers;
 mod usage;
 mod versions;
 
+use weir_support::weir::Host;
+
 fn main() -> std::process::ExitCode {
-    let cases = [
+    let files = [
         admission::TESTS,
         auto_leases::TESTS,
         algorithms::TESTS,
@@ -68,17 +70,11 @@ fn main() -> std::process::ExitCode {
         trailers::TESTS,
         usage::TESTS,
         versions::TESTS,
-    ]
-    .concat();
-    match support::weir::Host::chosen() {
-        support::weir::Host::Wasm => {
-            support::run_with_envoy_but(&cases, &[libraries::ignored(), versions::ignored()].concat())
-        }
-        support::weir::Host::Native => support::run_with_envoy_but(
-            &cases,
-            &[&ONLY_WASM[..], &libraries::ignored(), &versions::ignored()].concat(),
-        ),
-    }
+    ];
+    support::run_on_hosts(&files, |host| {
+        let only_wasm = if host == Host::Native { &ONLY_WASM[..] } else { &[] };
+        [only_wasm, &libraries::ignored(), &versions::ignored()].concat()
+    })
 }
 
 /// What the dynamic module does not do, or does not need, and why.

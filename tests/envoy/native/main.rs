@@ -19,11 +19,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use support::envoy::{Envoy, Template};
-use support::eventually;
 use support::http::Request;
 use support::redis::Redis;
 use support::upstream::Upstream;
 use support::weir::{Host, Statuses, World, get, limited, limited_by, module, template_on};
+use support::{eventually, ignored_unless};
 
 const TESTS: &[(&str, fn())] = &[
     ("native: the limit admits with its headers, then rejects", a_limit),
@@ -44,18 +44,15 @@ const TESTS: &[(&str, fn())] = &[
 
 fn main() -> ExitCode {
     let is_built = module().is_file();
-    if !is_built {
-        println!("skipped: there is no {}; scripts/native builds it", module().display());
-    }
     let is_instrumented = instrumented_module().is_file();
-    if !is_instrumented {
-        println!(
-            "skipped: there is no {}; scripts/native instrumented builds it",
-            instrumented_module().display()
-        );
-    }
-    let tests = [TESTS, attributes::TESTS, bindings::TESTS, panics::TESTS, two::TESTS].concat();
-    support::run_with_envoy_and(&tests, is_built && is_instrumented)
+    let tests = [TESTS, attributes::TESTS, two::TESTS, bindings::TESTS, panics::TESTS].concat();
+    let needed: &[(bool, &[support::Case], &str)] = &[
+        (is_built, &tests, "scripts/native builds the module"),
+        (is_built && is_instrumented, bindings::TESTS, "scripts/native instrumented builds their module"),
+        (is_built && is_instrumented, panics::TESTS, "scripts/native instrumented builds their module"),
+    ];
+    let ignored = needed.iter().flat_map(|(is_there, cases, why)| ignored_unless(*is_there, cases, why));
+    support::run_with_envoy(&tests, &ignored.collect())
 }
 
 /// The dynamic module with what tests need inside: `scripts/native instrumented`.

@@ -44,8 +44,6 @@ pub struct Case {
     pub name: &'static str,
     pub phases: &'static [Phase],
     pub has_skewed_clocks: bool,
-    /// Whether only the full form has it, because other cases show its bounds.
-    pub is_long: bool,
     /// How long it takes after this phase began until the limit is used again, is measured.
     pub converges_after: Option<usize>,
     /// Whether `share` and `debit` have to use the limit up in the steady phases.
@@ -69,14 +67,8 @@ const MUCH: Demand = [100; 3];
 const LOSSY: proxy::Way = proxy::Way { lost: 10, ..BETWEEN };
 const SLOW: proxy::Way = proxy::Way { trip: Duration::from_millis(300), ..BETWEEN };
 
-const CASE: Case = Case {
-    name: "",
-    phases: &[],
-    has_skewed_clocks: false,
-    is_long: false,
-    converges_after: None,
-    uses_the_limit: true,
-};
+const CASE: Case =
+    Case { name: "", phases: &[], has_skewed_clocks: false, converges_after: None, uses_the_limit: true };
 
 pub const CASES: &[Case] = &[
     Case {
@@ -93,7 +85,6 @@ pub const CASES: &[Case] = &[
     Case {
         name: "one subject, unevenly",
         phases: &[phase(3, [20, 150, 10], Event::None), steady(12, [20, 150, 10])],
-        is_long: true,
         ..CASE
     },
     Case {

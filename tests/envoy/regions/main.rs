@@ -2,8 +2,8 @@
 //! Limits across three real regions, each with two Envoys, a Redis and an upstream of its own, and 50 ms ± 20 ms between them in each
 //! direction. What each way to hold a limit led to is printed as a table, and written to `target/regions/summary.json`.
 //!
-//! Two forms. The short one is part of `make test`: all three ways are under load at once, and only the bounds are judged, which no
-//! busy machine can break. The full one is `make regions` (`WEIR_REGIONS=full`): each way by itself, for longer, and how much of the
+//! Two forms. The short one is part of `make test`: all three ways are under load at once in one case, and only the bounds are judged, which no
+//! busy machine can break. The full one is `make regions` (`WEIR_FULL=1`): each way by itself, for longer, and how much of the
 //! limit is used and how long requests take is judged, too.
 //!
 //! `make run-regions` (`WEIR_REGIONS=show`) runs the recipe of `examples/regions/` until Ctrl-C.
@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::{has_parts, locked};
+use support::{first_of, has_parts, is_full, locked};
 
 use cases::{CASES, Case};
 use measure::Row;
@@ -66,21 +66,18 @@ struct Shared {
 }
 
 fn main() -> ExitCode {
-    let form = match std::env::var("WEIR_REGIONS").as_deref() {
-        Ok("show") => {
-            recipe::show();
-            return ExitCode::SUCCESS;
-        }
-        Ok("full") => FULL,
-        _ => SHORT,
-    };
+    if std::env::var_os("WEIR_REGIONS").is_some_and(|how| how == "show") {
+        recipe::show();
+        return ExitCode::SUCCESS;
+    }
+    let form = if is_full() { FULL } else { SHORT };
     let mut arguments = Arguments::from_args();
     // Each has the machine to itself, or the one's load would slow down the other.
     arguments.test_threads = Some(1);
     let has_parts = has_parts();
     let shared = Arc::new(Shared::default());
     let mut trials = Vec::new();
-    for case in CASES.iter().filter(|case| form.is_full || !case.is_long) {
+    for case in first_of(CASES) {
         let ways: Vec<&'static [Way]> = if form.is_full { WAYS.chunks(1).collect() } else { vec![&WAYS] };
         trials.extend(ways.into_iter().map(|ways| trial(case, ways, form, Arc::clone(&shared))));
     }

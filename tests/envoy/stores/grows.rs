@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nothing grows with time, and running out of file descriptors ends no Envoy. On the files that ship: Envoy's time of day runs a hundred
 //! times as fast, so that a connection to Redis, which is renewed after 5 s, is renewed every 50 ms. There are two regions, denials with a
-//! journal, a configuration that changes, and a Redis that hangs or closes connections. `WEIR_SOAK=full` (`make soak`) runs ten times as long.
+//! journal, a configuration that changes, and a Redis that hangs or closes connections. `WEIR_FULL=1` (`make soak`) runs ten times as long.
 //!
 //! Timers are not seen from outside: one that is armed again and again would show as memory.
 // Periods end by a real clock.
@@ -220,7 +220,7 @@ fn losses(tried: &mut Tried, round: usize) {
 }
 
 fn nothing_grows(period: Period, has_losses: bool) {
-    let times = if std::env::var("WEIR_SOAK").is_ok_and(|form| form == "full") { 10 } else { 1 };
+    let times = if crate::support::is_full() { 10 } else { 1 };
     let mut tried = Tried::start();
     let mut run = |rounds: std::ops::Range<usize>| {
         for round in rounds {

@@ -17,8 +17,10 @@ mod tls;
 mod traps;
 mod wakeups;
 
+use weir_support::weir::Host;
+
 fn main() -> std::process::ExitCode {
-    let cases = [
+    let files: [&[support::Case]; _] = [
         cluster::TESTS,
         failures::TESTS,
         grows::TESTS,
@@ -29,12 +31,11 @@ fn main() -> std::process::ExitCode {
         tls::TESTS,
         traps::TESTS,
         wakeups::TESTS,
-    ]
-    .concat();
-    match support::weir::Host::chosen() {
-        support::weir::Host::Wasm => support::run_with_envoy_but(&cases, &ONLY_NATIVE),
-        support::weir::Host::Native => support::run_with_envoy_but(&cases, &ONLY_WASM),
-    }
+    ];
+    support::run_on_hosts(&files, |host| match host {
+        Host::Wasm => ONLY_NATIVE.to_vec(),
+        Host::Native => ONLY_WASM.to_vec(),
+    })
 }
 
 /// What the plugin cannot do, and why.

@@ -32,11 +32,11 @@ mod usage;
 use std::sync::Arc;
 
 use libtest_mimic::Arguments;
-use redis::Redis;
+use redis::Shared;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let server = Redis::start().map(Arc::new);
+    let server = redis::binary().map(|_| Arc::new(Shared::default()));
     let mut trials = tables::trials(server.as_ref());
     match &server {
         Some(server) => {
@@ -46,7 +46,7 @@ fn main() {
             trials.extend(usage::trials(server));
             trials.extend(losses::trials());
         }
-        None => println!("skipped: no redis-server"),
+        None => eprintln!("skipped: no redis-server"),
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     drop(server);

@@ -21,7 +21,7 @@ use weir::script::usage::{Interval, Used, Write};
 use weir::time::Micros;
 
 use crate::on_redis::crowds;
-use crate::redis::{Connection, Redis};
+use crate::redis::{Connection, Redis, Shared};
 use crate::spec;
 use crate::states::{self, RECORDED, bytes, eval, lines, recorded, renamed, text, words};
 use crate::store::Store;
@@ -55,7 +55,7 @@ const WRITERS: u64 = 3;
 const WRITES: u64 = 40;
 const ENTRIES: usize = 200;
 
-pub fn trials(server: &Arc<Redis>) -> Vec<Trial> {
+pub fn trials(server: &Arc<Shared>) -> Vec<Trial> {
     if states::is_recording() {
         std::fs::write(states::this_version().join("load.json"), recording(server)).expect("the folder");
     }

@@ -15,7 +15,7 @@ use weir::limit::{Limit, Outcome, Subject};
 use weir::resp::{self, Reply};
 use weir::script::{Form, Options, Overrides};
 
-use crate::redis::{Connection, Redis};
+use crate::redis::{Connection, Redis, Shared};
 use crate::spec::{self, Row, Table};
 use crate::store::{self, Store};
 
@@ -80,7 +80,7 @@ pub fn this_version() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/states").join(env!("CARGO_PKG_VERSION"))
 }
 
-pub fn trials(server: &Arc<Redis>) -> Vec<Trial> {
+pub fn trials(server: &Arc<Shared>) -> Vec<Trial> {
     if is_recording() {
         std::fs::create_dir_all(this_version()).expect("a folder");
         std::fs::write(this_version().join("limits.json"), recording(server)).expect("the folder");

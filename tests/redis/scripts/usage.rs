@@ -9,7 +9,7 @@ use weir::resp::{self, Reply};
 use weir::script::usage::{Interval, Used, Write, index_key};
 use weir::time::Micros;
 
-use crate::redis::{Connection, Redis};
+use crate::redis::{Connection, Redis, Shared};
 
 const HOUR: u64 = 3_600;
 /// An hour that is not over.
@@ -50,7 +50,7 @@ const CASES: [(&str, u32, &[Row], &[Hour]); 8] = [
     ("any byte of a tag is kept", 10, &[(1, 1, 0, &[("{p|a%20b|%~0f|-}", 1, 1)], 1)], &[(0, &[("{p|a%20b|%~0f|-}", "1 1")])]),
 ];
 
-pub fn trials(server: &Arc<Redis>) -> Vec<Trial> {
+pub fn trials(server: &Arc<Shared>) -> Vec<Trial> {
     let mut trials: Vec<_> = CASES
         .into_iter()
         .enumerate()

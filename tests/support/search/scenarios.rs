@@ -149,7 +149,19 @@ impl Scenario {
     }
 }
 
-/// What `cargo test` searches.
+/// What `make test` searches: each protocol, in seconds.
+pub fn smallest() -> Vec<Scenario> {
+    vec![
+        share(2, 1, &[0, 0]).with(0, 1),
+        debit(2, &[0]).with(1, 1),
+        lease(1, &[0]).with(1, 1),
+        auto_bucket(1, 1, &[0, 0, 0, 0]).with(2, 0),
+        settle("local", 3, &[0]).with(1, 1),
+        queue(1, 1, &[0]).with(1, 1),
+    ]
+}
+
+/// What `make nightly` searches besides.
 pub fn short() -> Vec<Scenario> {
     vec![
         share(2, 2, &[0, 0, 0]).with(1, 0),
