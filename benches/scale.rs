@@ -19,6 +19,8 @@
     clippy::unwrap_used
 )]
 
+#[path = "../tests/support/rows.rs"]
+mod rows;
 #[path = "../tests/support/worker.rs"]
 #[allow(dead_code)]
 mod worker;
@@ -531,5 +533,5 @@ fn main() {
     let summary = json!({ "service": service, "cases": results.into_inner().unwrap() });
     let folder = root().join("target/scale");
     std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::write(folder.join("summary.json"), format!("{summary:#}\n")).expect("the file");
+    std::fs::write(folder.join("summary.json"), rows::rows(&summary)).expect("the file");
 }

@@ -4,6 +4,8 @@
 //! `make search` runs it. A row ends after so many seconds of processor time: `SECONDS_EACH`, 60 unless set.
 #![allow(missing_docs, clippy::expect_used, clippy::panic)]
 
+#[path = "../tests/support/rows.rs"]
+mod rows;
 #[path = "../tests/support/search/mod.rs"]
 #[allow(dead_code)]
 mod search;
@@ -42,7 +44,7 @@ fn main() -> std::io::Result<()> {
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/search");
     fs::create_dir_all(&folder)?;
-    fs::write(folder.join("summary.json"), format!("{:#}\n", json!({ "rows": rows })))?;
+    fs::write(folder.join("summary.json"), rows::rows(&json!({ "rows": rows })))?;
     println!("The figures are in {}.", folder.join("summary.json").display());
     Ok(())
 }

@@ -28,6 +28,8 @@ pub mod figures;
 pub mod paper;
 pub mod regions;
 pub mod report;
+#[path = "../rows.rs"]
+mod rows;
 pub mod setup;
 
 pub use figures::Figures;
