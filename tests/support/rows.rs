@@ -10,7 +10,7 @@ pub fn rows(value: &Value) -> String {
         format!("[\n{}\n]", rows.join(",\n"))
     };
     let field = |(name, value): (&String, &Value)| {
-        let value = value.as_array().map_or(value.to_string(), |rows| list(rows));
+        let value = value.as_array().map_or_else(|| value.to_string(), |rows| list(rows));
         format!("\"{name}\":{value}")
     };
     match value {
