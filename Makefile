@@ -94,9 +94,9 @@ soak: ## Test that nothing grows with time, and every property on new random cas
 	@scripts/native
 	@MINUTES=$(MINUTES) scripts/test soak
 
-mutants: ## Change the core or the Lua in one place at a time, and list the changes that no test notices; ARGS=src/limit for one folder
+mutants: ## Change in one place at a time what the last change touches, Rust or Lua, and list what no test notices; BASE=COMMIT
 	@scripts/setup mutants
-	@scripts/mutants $(ARGS)
+	@BASE=$(BASE) scripts/mutants
 
 fuzz: ## Search for inputs that break what reads others' bytes, guided by coverage; MINUTES=10 for each; TARGETS='resp body'; KEEP=1 for more seeds
 	@scripts/setup fuzz

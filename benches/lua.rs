@@ -24,6 +24,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_support::redis;
+use weir_support::rows;
 
 use redis::{Connection, Redis};
 use weir::limit::{
@@ -314,8 +315,7 @@ fn dump(server: &Redis) -> u64 {
 fn write(name: &str, rows: &[serde_json::Value]) {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
     std::fs::create_dir_all(&directory).unwrap();
-    let json = serde_json::to_string_pretty(rows).unwrap();
-    std::fs::write(directory.join(name), json + "\n").unwrap();
+    std::fs::write(directory.join(name), rows::rows(&rows.into())).unwrap();
 }
 
 /// A write of the usage journal about as many subjects as it may have; the time is that of one of them. So that Redis does not take it for
@@ -636,7 +636,6 @@ fn worst(server: &Redis) {
             "name": case.name,
             "least_us": least,
             "median_us": median,
-            "most_us": most,
         }));
     }
     write("lua_worst.json", &rows);

@@ -16,7 +16,7 @@ use weir::request::path::{DecodedPath, Path, Split};
 use weir::request::sample::Sample;
 use weir::resp::{self, Scanner};
 
-/// A form, and the name of its folder of seeds and of its cargo-fuzz target.
+/// A form, and the name of its file of seeds and of its cargo-fuzz target.
 pub type Form = (&'static str, fn(&[u8]));
 
 /// All forms.

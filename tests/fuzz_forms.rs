@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A million inputs that no one would send, in the short form of fuzzing: the forms of `fuzz/forms.rs`, on mutations of
 //! the seeds that `cargo fuzz` begins with. The same inputs every time; what a longer search finds becomes a seed.
+//! What a failure prints of an input is the line of that seed.
 //!
 //! No form may panic, and none may make of an input of at most a few kilobytes more than [`MEMORY`]. Nor may a worker, of
 //! any number of subjects.
@@ -10,6 +11,8 @@
 
 #[path = "../fuzz/forms.rs"]
 mod forms;
+#[path = "../fuzz/seeds.rs"]
+mod seeds;
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -71,7 +74,7 @@ fn main() -> ExitCode {
 fn attack(name: &str, form: fn(&[u8])) -> Result<usize, Failed> {
     let (_, inputs) = INPUTS.iter().find(|(form, _)| *form == name).ok_or("no number of inputs")?;
     let inputs = sized(*inputs);
-    let seeds = seeds(name);
+    let seeds = seeds::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fuzz/seeds/{name}.txt")));
     assert!(!seeds.is_empty(), "no seeds for {name}");
     let mut dice = Dice::new(0x5eed);
     for number in 0..inputs {
@@ -112,15 +115,6 @@ fn flood() -> Result<usize, Failed> {
         }
     }
     Ok(SUBJECTS as usize)
-}
-
-/// The files of `fuzz/seeds/NAME`, in their order.
-fn seeds(name: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(name);
-    let mut files: Vec<_> =
-        fs::read_dir(folder).expect("seeds").map(|file| file.expect("a seed").path()).collect();
-    files.sort();
-    files.iter().map(|file| fs::read(file).expect("a seed")).collect()
 }
 
 /// Bytes that mean something to one reader or another.

@@ -12,7 +12,7 @@ use crate::freeze::Outcome;
 use crate::machine::Machine;
 use crate::stats::{Estimate, median, spread};
 use crate::targets::{self, Floor, Target};
-use crate::{MANY, bars, words};
+use crate::{MANY, bars, support, words};
 
 /// In the order in which they are shown.
 const NAMES: [&str; 30] = [
@@ -223,7 +223,7 @@ impl Report {
         fs::write(folder.join("table.txt"), table)?;
         fs::write(folder.join("costs.md"), words::page(self))?;
         let summary = self.summary();
-        fs::write(folder.join("summary.json"), format!("{summary:#}\n"))?;
+        fs::write(folder.join("summary.json"), support::rows::rows(&summary))?;
         fs::write(folder.join("cpu.svg"), bars::cpu(&summary))?;
         fs::write(folder.join("latency.svg"), bars::latency(&summary))?;
         eprintln!("wrote table.txt, costs.md, summary.json, cpu.svg and latency.svg in {name}");
@@ -386,26 +386,21 @@ impl Report {
         text
     }
 
+    /// What the documents show. The table has more.
     fn summary(&self) -> Value {
         let case = |(case, row): (Case, Row)| {
-            let Row { median, cpu_spread, p50_spread, rounds } = row;
+            let Row { median, rounds, .. } = row;
             let added = targets::added_cpu(self, case.name, case.connections, case.subjects);
             json!({
                 "name": case.name,
                 "connections": case.connections,
                 "subjects": case.subjects,
                 "rounds": rounds,
-                "rps": rounded(median.rps, 1.0),
                 "p50_us": rounded(median.p50_us, 10.0),
-                "p50_spread_us": rounded(p50_spread, 10.0),
                 "p99_us": rounded(median.p99_us, 10.0),
                 "cpu_us": {"proxy": rounded(median.proxy_us, 1e3), "redis": rounded(median.redis_us, 1e3),
-                           "service": rounded(median.service_us, 1e3),
-                           "kernel": rounded(median.kernel_us, 1e3),
-                           "total": rounded(median.cpu(), 1e3), "spread": rounded(cpu_spread, 1e3),
+                           "service": rounded(median.service_us, 1e3), "total": rounded(median.cpu(), 1e3),
                            "added": added.as_ref().map(interval)},
-                "redis_commands_per_request": rounded(median.redis_commands, 1e4),
-                "errors": median.errors,
             })
         };
         let (controls, cases): (Vec<_>, Vec<_>) =
@@ -417,29 +412,15 @@ impl Report {
         let floors = targets::floors(self)
             .into_iter()
             .map(|floor| json!({"floor": floor.what, "is": interval(&floor.is)}));
-        let instructions = self.instructions.iter().map(|(name, counts)| {
-            let counts: Vec<f64> = counts.values().copied().collect();
-            (*name, json!({"median": rounded(median(&counts), 1.0), "spread": rounded(spread(&counts), 1.0)}))
-        });
         json!({
             "machine": self.machine.to_string(),
-            "core_taken_by_others": rounded(self.disturbance(), 1e3),
             "short_form": self.shortened,
             "cases": cases.into_iter().map(case).collect::<Vec<_>>(),
             "controls": controls.into_iter().map(case).collect::<Vec<_>>(),
             "targets": targets.collect::<Vec<_>>(),
             "floors": floors.collect::<Vec<_>>(),
-            "instructions_per_request": instructions.collect::<BTreeMap<_, _>>(),
-            "redis_stands_still": self.frozen.iter().map(frozen).collect::<Vec<_>>(),
-            "not_measured": self.absent.iter().map(|(name, why)| (*name, why.as_str())).collect::<BTreeMap<_, _>>(),
         })
     }
-}
-
-fn frozen(outcome: &Outcome) -> Value {
-    let Outcome { name, requests, admitted, denied, failed, p50_us, slowest_us } = outcome;
-    json!({"name": name, "requests": requests, "admitted": admitted, "denied": denied, "failed": failed,
-           "p50_us": rounded(*p50_us, 1.0), "slowest_us": rounded(*slowest_us, 1.0)})
 }
 
 fn shown(estimate: &Estimate) -> (String, String) {

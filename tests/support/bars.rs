@@ -135,7 +135,7 @@ fn draw(title: &str, note: &str, parts: &Parts, panels: &[Panel]) -> String {
         true => row.interval.map_or(row.values.iter().sum(), |(_, high)| high),
         false => row.values.iter().copied().fold(0.0, f64::max),
     };
-    let mut out = Svg { marks: String::new(), texts: String::new() };
+    let mut out = Svg { marks: CLASSES.map(|class| (class, String::new())), texts: String::new() };
     out.text((0.0, 16.0), "title", "start", title);
     let mut y = 16.0;
     if !parts.legend.is_empty() {
@@ -200,8 +200,12 @@ fn draw(title: &str, note: &str, parts: &Parts, panels: &[Panel]) -> String {
     out.finish(title, y + 8.0)
 }
 
+/// The classes of what is not text, in the order in which they are drawn.
+const CLASSES: [&str; 4] = ["grid", "a", "b", "whisker"];
+
+/// All marks of a class are one path.
 struct Svg {
-    marks: String,
+    marks: [(&'static str, String); 4],
     texts: String,
 }
 
@@ -214,21 +218,21 @@ impl Svg {
     }
 
     fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str) {
-        let _ = writeln!(
-            self.marks,
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" class="{class}"/>"#
-        );
+        self.mark(class, &format!("M{x:.1} {y:.1}h{width:.1}v{height:.1}h-{width:.1}z"));
     }
 
     fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
-        let _ = writeln!(
-            self.marks,
-            r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" class="{class}"/>"#
-        );
+        self.mark(class, &format!("M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}"));
+    }
+
+    fn mark(&mut self, class: &str, path: &str) {
+        self.marks.iter_mut().filter(|(of, _)| *of == class).for_each(|(_, marks)| *marks += path);
     }
 
     fn finish(&self, title: &str, height: f64) -> String {
         let Self { marks, texts } = self;
+        let path = |(class, path): &(&str, String)| format!("<path class=\"{class}\" d=\"{path}\"/>\n");
+        let marks: String = marks.iter().filter(|(_, path)| !path.is_empty()).map(path).collect();
         format!(
             r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0}" width="{WIDTH}" height="{height:.0}" role="img" aria-label="{title}">
 <style>

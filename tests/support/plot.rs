@@ -62,5 +62,29 @@ pub fn plot(title: &str, (x, y): (&str, &str), (width, height): (f64, f64), line
         area.present().expect("an image");
     }
     let (head, rest) = svg.split_once('\n').expect("an svg element");
-    format!("{head}\n<title>{title}</title>\n{STYLE}{rest}")
+    format!("{head}\n<title>{title}</title>\n{STYLE}{}", compact(rest))
+}
+
+/// The same picture in fewer lines: each text is on one, and all lines of one kind are one path.
+fn compact(svg: &str) -> String {
+    let svg = svg.replace("\">\n", "\">").replace("\n</text>", "</text>");
+    let svg = svg.replace("<polyline ", "<path ").replace("<line ", "<path ");
+    let mut parts: Vec<(&str, String)> = Vec::new();
+    for line in svg.lines() {
+        let values: Vec<_> = line.split('"').collect();
+        let (kind, path) = match (line.split_once(" points="), line.split_once(" x1="), &values[..]) {
+            (Some((kind, _)), _, [.., points, _]) => (kind, format!("M{}", points.trim_end())),
+            (_, Some((kind, _)), [.., x1, _, y1, _, x2, _, y2, _]) => (kind, format!("M{x1},{y1} {x2},{y2}")),
+            _ => (line, String::new()),
+        };
+        match parts.iter_mut().find(|(other, _)| *other == kind && !path.is_empty()) {
+            Some((_, paths)) => *paths += &path,
+            None => parts.push((kind, path)),
+        }
+    }
+    let written = |(kind, path): (&str, String)| match path.as_str() {
+        "" => format!("{kind}\n"),
+        path => format!("{kind} d=\"{path}\"/>\n"),
+    };
+    parts.into_iter().map(written).collect()
 }

@@ -31,16 +31,20 @@ fn tenths(of: u64) -> String {
     format!("{}.{}", of / 10, of % 10)
 }
 
-/// The dots of one side, in the order of their times: a column for each half second.
+/// The dots of one side, in the order of their times: a column for each half second. All of a class are one path.
 fn dots(out: &mut String, mut of: Vec<(Micros, &str)>, height: impl Fn(u64) -> u64) {
     of.sort_by_key(|(at, _)| *at);
-    let mut columns = BTreeMap::<u64, u64>::new();
+    let (mut columns, mut paths) = (BTreeMap::<u64, u64>::new(), BTreeMap::<&str, String>::new());
     for (at, class) in of {
         let column = at.0 / COLUMN;
         let place = columns.entry(column).or_default();
         *place += 1;
         let (middle, y) = (x(Micros(column * COLUMN + COLUMN / 2)), height(*place));
-        let _ = writeln!(out, r#"<circle cx="{middle}" cy="{y}" r="3.5" class="{class}"/>"#);
+        let circle = "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0";
+        let _ = write!(paths.entry(class).or_default(), "M{middle} {y}{circle}");
+    }
+    for (class, path) in paths {
+        let _ = writeln!(out, r#"<path class="{class}" d="{path}"/>"#);
     }
 }
 
