@@ -8,9 +8,20 @@ mod body;
 mod bridge;
 mod config;
 mod policy;
-mod request;
+/// How a request is read: its path, the address of its client.
+mod request {
+    mod address;
+    mod path;
+    mod values;
+}
 mod resp;
-mod response;
+/// What clients are told, and that a client that does as it is told is never denied.
+mod response {
+    mod answers;
+    mod apis;
+    #[cfg(not(target_arch = "wasm32"))]
+    mod client;
+}
 
 #[cfg(not(target_arch = "wasm32"))]
 mod engine;
