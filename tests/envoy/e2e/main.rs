@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! weir end to end: the filter that is shipped, in the configuration that is shipped, in a real Envoy, on a real Redis,
 //! in front of a real upstream. Each test has all three to itself.
-#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::float_arithmetic,
+    clippy::type_complexity
+)]
 
 mod admission;
 mod algorithms;

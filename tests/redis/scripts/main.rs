@@ -15,7 +15,9 @@
     clippy::float_arithmetic,
     clippy::indexing_slicing,
     clippy::panic,
-    clippy::unwrap_used
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::type_complexity
 )]
 
 use weir_support::redis;
