@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::OnceLock;
@@ -238,10 +239,9 @@ impl Drop for Redis {
     }
 }
 
-/// A port that is this process's until it ends: a socket that does not listen is bound to it, beside which a server can be (all of
-/// these set `SO_REUSEADDR`). So the kernel gives the port to no connection, and to no server that asks for any port. A socket
-/// that listened for a moment would be in the way of the server if another thread started a process just then: that process has a
-/// copy of the socket until it runs its own program.
+/// A port that is this process's until it ends. A socket that does not listen is bound to it, beside which a server can be (all of these
+/// set `SO_REUSEADDR`), so the kernel gives the port to no connection, and to no server that asks for any port. Other processes of tests
+/// could bind beside it, too: so each port has a name among the abstract sockets, which only one process can have.
 pub fn free_address() -> SocketAddr {
     const PORTS: std::ops::Range<u32> = 12_000..32_000;
     static TRIED: AtomicU32 = AtomicU32::new(0);
@@ -249,11 +249,13 @@ pub fn free_address() -> SocketAddr {
         // Processes beside each other begin far from each other.
         let tried = std::process::id().wrapping_mul(641).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
         let port = PORTS.start + tried % (PORTS.end - PORTS.start);
+        let name = UnixAddr::from_abstract_name(format!("weir-tests-{port}")).expect("a name");
+        let own = UnixListener::bind_addr(&name).ok()?;
         let address = SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a port")));
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket.set_reuse_address(true).expect("an option of a socket");
         socket.bind(&address.into()).ok()?;
-        std::mem::forget(socket);
+        std::mem::forget((own, socket));
         Some(address)
     };
     PORTS.into_iter().find_map(reserved).expect("a free port")
