@@ -15,7 +15,7 @@
 --
 -- A request needs what it costs, but at least one unit: a request of cost 0 passes if one of cost 1 would, and takes
 -- nothing. Every fragment begins with its own `cost` and `need`, which it may change.
-local min_need = price
+local wanted, min_need = granted, price
 if min_need < 1 then
   min_need = 1
 end

@@ -8,4 +8,4 @@
 -- A charge empties a limit at most (a bucket: to its overdraft), or takes it into debt. Refunds conserve the quota: a refund does not give back
 -- what has come back with time since the charge, nor what another refund has given back. So no more passes than if the
 -- refunded units had never been charged.
-local rest, refunds = '', ''
+local rest, refunds, wanted = '', '', 1

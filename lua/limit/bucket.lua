@@ -25,6 +25,9 @@ if state then
     -- include load_bucket
     if needed and needed * parts <= max_owed then
       -- include restore_bucket
+    elseif needed then
+      local most = floor(max_owed / parts)
+      -- include raise_bucket
     end
     -- A former rate divided the microsecond into more parts: all of them are at most one microsecond.
     owed = (tat - now) * parts + (part > parts and parts or part)

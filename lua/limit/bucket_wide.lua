@@ -11,6 +11,9 @@ if state then
     -- include load_bucket
     if needed and needed <= max_owed then
       -- include restore_bucket
+    elseif needed then
+      local most = max_owed
+      -- include raise_bucket
     end
     if tat < now then
       -- include idle_bucket

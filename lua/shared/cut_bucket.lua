@@ -1,13 +1,15 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The clock went back, or a larger bucket counts on the same state; `most` is how far this one's TAT may lie ahead. The TAT is
 -- moved back even if nothing is granted: otherwise the subject is denied until the clock is where it was. What is cut off counts
--- as refunded, so that no refund gives it back a second time. It is kept for buckets whose TAT may lie as far ahead.
+-- as refunded, so that no refund gives it back a second time. It is kept for buckets whose TAT may lie as far ahead. A question for
+-- no request changes nothing.
 if not needed then
-  cut, needed, cut_part = 0, tat - now, part
+  cut, cut_part = 0, part
 end
-cut = cut + tat - now - most
+needed = cut + tat - now
+cut = needed - most
 if cut > 316224000000000 then
   needed = nil
 end
 refunded = (refunded + tat - now + 1 - most) % 2 ^ 52
-expires, changed = 0, true
+expires, changed = 0, wanted > 0

@@ -319,7 +319,7 @@ impl Limiter {
         self.configuration.metrics.update();
         self.session_worker(state, None).report(now);
         arm(state, now);
-        !state.is_retiring || state.engine.in_flight() || !state.requests.is_empty()
+        !state.is_retiring || !state.engine.may_end() || !state.requests.is_empty()
     }
 
     fn next_batch(&self, now: Micros) -> Option<Outgoing> {

@@ -87,7 +87,8 @@ use crate::response::{Header, Headers, PolicyDenial, Record, Rejection};
 use crate::time::Micros;
 
 use clock::{LOOK, TICK};
-use dispatch::{Batch, Charges, Completed, Dispatch, Due, End, NotAsked, Work, tasks};
+use dispatch::{Batch, Charges, Completed, Dispatch, Due, End, NotAsked, UsageEnd, Work, tasks};
+use metrics::Usage;
 use requests::{Loan, Requests};
 use stores::Stores;
 
@@ -399,13 +400,15 @@ impl Engine {
     #[must_use]
     pub fn wants_to_send(&self) -> bool {
         let now = self.clock.latest();
-        self.stores.iter().any(|store| store.wants_to_send(now))
+        let usage = self.requests.tally.usage.as_ref().and_then(Usage::due);
+        usage.is_some_and(|due| due <= now.uptime) || self.stores.iter().any(|store| store.wants_to_send(now))
     }
 
     /// The next batch to send, if one may be sent now.
     pub fn next_batch(&mut self, now: Micros) -> Option<Outgoing> {
         let now = self.clock.at(now);
-        self.stores.turns().find_map(|store| self.next_batch_to(store, now))
+        let batch = self.stores.turns().find_map(|store| self.next_batch_to(store, now));
+        batch.or_else(|| self.usage_batch(now))
     }
 
     /// The next batch to this store.
@@ -441,6 +444,13 @@ impl Engine {
         let journal = dispatch.add_journal(slots, &batch, &mut body, now);
         let overdue = dispatch.deadline(now);
         Some(dispatch.send((store, slots), (batch, journal), body, overdue, now))
+    }
+
+    /// The next write of the usage journal, if it is time for one. Breakers do not stop it: they ask again only about requests, and there
+    /// may be none any more.
+    fn usage_batch(&mut self, now: Now) -> Option<Outgoing> {
+        let write = self.requests.tally.usage.as_mut()?.next_write(now.uptime)?;
+        Some(self.stores.own()?.send_usage(0, write, now))
     }
 
     /// The batch needs a new connection, and the host has begun to open it. Nothing was sent. When the connection is open, the
@@ -489,6 +499,13 @@ impl Engine {
         self.stores.iter().any(|store| store.any_in_flight())
     }
 
+    /// Whether a worker that is [retired](Self::retire) may end: no batch is in flight, and what its subjects have used is written. If the
+    /// store does not answer, the worker gives that up after a minute.
+    #[must_use]
+    pub fn may_end(&self) -> bool {
+        !self.in_flight() && self.usage_waiting() == 0
+    }
+
     // --- Time ------------------------------------------------------------------------------------------------------
 
     /// Time passed: held requests that are due are released, and requests that wait past their deadline are decided without
@@ -525,7 +542,7 @@ impl Engine {
             self.requests.lines.next(),
             self.stores.iter().filter_map(Dispatch::opens).min(),
             self.requests.next_sync(),
-            self.usage_due(),
+            self.requests.tally.usage.as_ref().and_then(Usage::due),
         ]);
         let due = Micros::earliest([
             on_uptime.map(|due| now.plus(due.since(self.clock.uptime(now)))),
@@ -649,6 +666,13 @@ impl Engine {
     /// Carries the result of a batch to this store to its requests.
     fn complete(&mut self, store: u8, completed: Completed, now: Now) {
         let Completed { commands, ends, not_run, asked, .. } = completed;
+        if let Some((usage, end)) = self.requests.tally.usage.as_mut().zip(completed.usage) {
+            match end {
+                UsageEnd::Written => usage.written(),
+                UsageEnd::NotSent => usage.not_sent(),
+                UsageEnd::Lost => usage.lost(now.uptime),
+            }
+        }
         for (task, end) in tasks(&commands).zip(ends) {
             if matches!((&task.work, &end), (Work::Settle { .. }, End::Failed)) {
                 self.lost_settlements = self.lost_settlements.saturating_add(1);
@@ -697,7 +721,9 @@ impl Engine {
         if !self.requests.settlements.is_empty() {
             self.settle();
         }
-        self.write_usage(now);
+        if let Some(usage) = &mut self.requests.tally.usage {
+            usage.look(now.uptime, self.is_retired);
+        }
     }
 
     /// Carries the denials of decided requests to the journal.
@@ -711,28 +737,9 @@ impl Engine {
         }
     }
 
-    /// Carries what subjects have used to the journal.
-    fn write_usage(&mut self, now: Now) {
-        let Some(usage) = &mut self.requests.tally.usage else { return };
-        let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) else { return };
-        usage.look(now.uptime, self.is_retired);
-        while journal.takes_usage()
-            && let Some(write) = usage.next_write(now.uptime)
-        {
-            journal.write_usage(write, now.uptime);
-        }
-    }
-
-    /// The uptime at which the next write of the usage journal is due, if that is only a matter of time.
-    fn usage_due(&self) -> Option<Micros> {
-        let takes = self.stores.peek(0)?.journal.as_ref()?.takes_usage();
-        self.requests.tally.usage.as_ref().filter(|_| takes)?.due()
-    }
-
     /// How many subjects wait for the usage journal.
     fn usage_waiting(&self) -> u64 {
-        let usage = self.requests.tally.usage.as_ref().filter(|_| !self.is_retired);
-        usage.map_or(0, |usage| usage.waiting() as u64)
+        self.requests.tally.usage.as_ref().map_or(0, |usage| usage.waiting() as u64)
     }
 
     /// Carries settlements to their stores.

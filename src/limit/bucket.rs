@@ -47,12 +47,13 @@ pub struct BucketState {
 }
 
 /// What a bucket has cut off of a TAT that lay too far ahead for it. The clock went back, or a larger bucket counts on the same
-/// state: what the smaller one denies must not make the larger one forget what it has let through.
+/// state: what the smaller one denies must not make the larger one forget what it has let through. Nor does it depend on which of
+/// the smaller ones was asked first: each of them refills from the time of the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     /// By how many microseconds the whole TAT lies later.
     span: u64,
-    /// How many microseconds the TAT was ahead: it is that of buckets whose TAT may lie so far ahead.
+    /// How many microseconds the whole TAT was ahead at the last cut: it is that of buckets whose TAT may lie so far ahead.
     needed: u64,
     /// The part of a microsecond of the whole TAT.
     part: u64,
@@ -118,6 +119,14 @@ impl Bucket {
             let refunded = more_refunded(view.refunded, REFUNDED - (cut.span + 1));
             view =
                 BucketState { tat: view.tat.saturating_add(cut.span), part: cut.part, refunded, cut: None };
+        } else if let Some(cut) = &mut view.cut {
+            // This one would have cut off less.
+            let more = cut.span.saturating_sub(cut.needed.saturating_sub(most));
+            if more > 0 {
+                cut.span -= more;
+                (view.tat, view.part) = (view.tat.saturating_add(more), 0);
+                view.refunded = more_refunded(view.refunded, REFUNDED - more % REFUNDED);
+            }
         }
         let Some(ahead) = view.tat.checked_sub(now.0) else {
             // While the bucket is full, the TAT that was cut off comes nearer.
@@ -136,7 +145,8 @@ impl Bucket {
         }
         let further = ahead.saturating_sub(most);
         let mut cut =
-            view.cut.take().unwrap_or_else(|| Box::new(Cut { span: 0, needed: ahead, part: view.part }));
+            view.cut.take().unwrap_or_else(|| Box::new(Cut { span: 0, needed: 0, part: view.part }));
+        cut.needed = ahead.saturating_add(cut.span);
         cut.span = cut.span.saturating_add(further);
         // No limit owes more than that: the clock went back. And what is cut off counts as refunded, so that no refund gives it
         // back a second time.
@@ -197,7 +207,9 @@ impl Algorithm<BucketState> for Bucket {
 
     fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (emission, parts) = (self.emission.get(), self.parts.get());
-        let (mut view, mut owed, mut changed) = self.view(state, now);
+        let (mut view, mut owed, is_cut) = self.view(state, now);
+        // A question for no request changes nothing.
+        let mut changed = is_cut && ask.requests > 0;
         let mut remaining = self.left(owed);
         let mut first_delay = 0;
         if granted > 0 {

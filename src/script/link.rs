@@ -354,7 +354,7 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
     begin(fragments, options, key, &mut script);
     script.push_str(CHECK);
     if bans {
-        script.push_str("local wanted = granted\nif ban_wait ~= 0 then\ngranted = 0\nend\n");
+        script.push_str("if ban_wait ~= 0 then\ngranted = 0\nend\n");
     }
     let mut takes = Vec::new();
     for (i, fragment) in fragments.iter().enumerate() {

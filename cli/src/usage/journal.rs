@@ -52,7 +52,8 @@ pub(super) fn text(arguments: &Arguments, from: Micros, config: &Config) -> Resu
             "no policy has `usage_journal: true`, and nothing was written for this time",
         )));
     }
-    let span = (from, arguments.to.unwrap_or_else(|| intervals.last().map_or(from, |last| ends(*last))));
+    let span =
+        (from, arguments.to.unwrap_or_else(|| intervals.iter().map(|of| ends(*of)).max().unwrap_or(from)));
     let mut sums: BTreeMap<(Micros, Micros, Vec<u8>), Used> = BTreeMap::new();
     for interval in intervals {
         let (from, to) = if arguments.each { (begins(interval), ends(interval)) } else { span };

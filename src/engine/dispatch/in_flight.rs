@@ -57,7 +57,7 @@ pub(super) struct InFlightBatch {
 }
 
 impl InFlightBatch {
-    /// Whether it has only entries of the journal. Then it says nothing about requests.
+    /// Whether it has only entries of the journal, or the write of the usage journal. Then it says nothing about requests.
     pub const fn is_journal(&self) -> bool {
         self.commands.is_empty()
     }
@@ -230,7 +230,7 @@ impl InFlight {
 
     /// Whether a batch of the journal's own is in flight.
     pub fn has_journal(&self) -> bool {
-        self.batches.iter().any(InFlightBatch::is_journal)
+        self.batches.iter().any(|batch| batch.is_journal() && !batch.journal.is_empty())
     }
 
     /// Whether a batch with entries of the journal is overdue.

@@ -10,9 +10,6 @@
 //! - **Nothing is lost unnoticed**: each entry says how many denials its worker did not write since its last one.
 //! - **An entry is sent once.** If that fails, the journal waits, and the next entries do not share a batch with requests: the store may
 //!   refuse the command, or the journal's shard may hang, and requests must not wait for that.
-//!
-//! The writes of the [usage journal](crate::script::usage) go the same way, one after the other. They are sent again until the store has
-//! answered them: it tells a write that it has made from one that it has not.
 
 use std::mem;
 
@@ -46,13 +43,11 @@ const LEAST_WARNED: Micros = Micros::from_secs(1);
 /// After a failure nothing is written for this long.
 const PAUSE: Micros = Micros::from_secs(1);
 
-/// One denial or warning, or a write of the usage journal.
+/// One denial or warning.
 #[derive(Debug)]
 pub(in crate::engine) struct Entry {
     /// The uptime at which it was made.
     at: Micros,
-    /// Whether `bytes` is the command of a write of the usage journal.
-    is_usage: bool,
     /// How many denials were not written before it, since the last entry.
     skipped: u64,
     /// How many fields, and their names and values, as bulk strings.
@@ -62,7 +57,7 @@ pub(in crate::engine) struct Entry {
 
 impl Entry {
     pub(super) fn new(at: Micros) -> Self {
-        Self { at, is_usage: false, skipped: 0, fields: 0, bytes: Vec::new() }
+        Self { at, skipped: 0, fields: 0, bytes: Vec::new() }
     }
 
     fn field(&mut self, name: &str, value: &[u8]) {
@@ -81,8 +76,7 @@ impl Entry {
 /// See the [module](self).
 #[derive(Debug)]
 pub(in crate::engine) struct Journal {
-    /// Absent if denials are not written.
-    settings: Option<config::Journal>,
+    settings: config::Journal,
     key: String,
     random: Random,
     /// The uptime at which the current second began, and how many entries were made in it.
@@ -99,16 +93,13 @@ pub(in crate::engine) struct Journal {
     paused: Option<Micros>,
     /// The worker ends: nothing waits for a batch of others.
     is_retired: bool,
-    /// A write of the usage journal waits or is in flight.
-    writes_usage: bool,
 }
 
 impl Journal {
     /// The journal of one worker, if the configuration asks for it.
     pub fn new(config: &Config, seed: u64) -> Option<Self> {
-        let has_usage = config.policies.iter().any(|policy| policy.usage_journal);
-        (config.journal.is_some() || has_usage).then(|| Self {
-            settings: config.journal,
+        config.journal.map(|settings| Self {
+            settings,
             key: format!("{}:{}", config.store.key_prefix, key::JOURNAL),
             random: Random::new(seed),
             second: (Micros::ZERO, 0),
@@ -118,7 +109,6 @@ impl Journal {
             dropped: 0,
             paused: None,
             is_retired: false,
-            writes_usage: false,
         })
     }
 
@@ -126,7 +116,7 @@ impl Journal {
 
     /// Limits, a ban or `on_failure` denied a request that costs this.
     pub fn denied(&mut self, denied: &PolicyDenial<'_>, cost: u64, uptime: Micros) {
-        if denied.outcome == "shadow" && !self.has_shadow() {
+        if denied.outcome == "shadow" && !self.settings.shadow {
             return;
         }
         if let Some(mut entry) = self.entry(uptime) {
@@ -161,7 +151,7 @@ impl Journal {
     pub fn warned(&mut self, warning: &Warning<'_>, uptime: Micros) {
         let subject = self.warned.hash((warning.subject, warning.limit));
         let is_known = self.warned.get(&subject).is_some_and(|until| uptime < *until);
-        if is_known || !(warning.is_enforced || self.has_shadow()) || !self.has_room(uptime) {
+        if is_known || !(warning.is_enforced || self.settings.shadow) || !self.has_room(uptime) {
             return;
         }
         self.warned.insert(subject, uptime.plus(warning.reset.max(LEAST_WARNED)));
@@ -177,7 +167,7 @@ impl Journal {
 
     /// An entry for a denial, if it may be written.
     fn entry(&mut self, uptime: Micros) -> Option<Entry> {
-        let is_drawn = self.draws()?;
+        let is_drawn = self.draws();
         if !is_drawn || !self.has_room(uptime) {
             self.skipped = self.skipped.saturating_add(1);
             self.dropped = self.dropped.saturating_add(is_drawn.into());
@@ -187,14 +177,9 @@ impl Journal {
         Some(Entry { skipped, ..Entry::new(uptime) })
     }
 
-    fn has_shadow(&self) -> bool {
-        self.settings.is_some_and(|settings| settings.shadow)
-    }
-
-    /// Whether this denial is drawn; `None` if denials are not written.
-    fn draws(&mut self) -> Option<bool> {
-        let percent = u64::from(self.settings?.sample_percent);
-        Some(self.random.draw_high() % 100 < percent)
+    /// Whether this denial is drawn.
+    fn draws(&mut self) -> bool {
+        self.random.draw_high() % 100 < u64::from(self.settings.sample_percent)
     }
 
     /// Whether one more entry may be made now. If so, it counts.
@@ -203,8 +188,7 @@ impl Journal {
         if uptime.since(*began) >= Micros::from_secs(1) {
             (*began, *count) = (uptime, 0);
         }
-        let most = self.settings.map_or(0, |settings| settings.max_per_second);
-        let has_room = *count < most && self.waiting.len() < MAX_WAITING;
+        let has_room = *count < self.settings.max_per_second && self.waiting.len() < MAX_WAITING;
         *count = count.saturating_add(has_room.into());
         has_room
     }
@@ -212,19 +196,6 @@ impl Journal {
     /// How many denials were not written although they were drawn.
     pub const fn dropped(&self) -> u64 {
         self.dropped
-    }
-
-    // --- Usage -----------------------------------------------------------------------------------------------------
-
-    /// Whether it takes the next write of the usage journal: all before have been answered, or no answer is waited for.
-    pub const fn takes_usage(&self) -> bool {
-        !self.writes_usage || self.is_retired
-    }
-
-    /// A write of the usage journal.
-    pub fn write_usage(&mut self, bytes: Vec<u8>, uptime: Micros) {
-        self.writes_usage = true;
-        self.waiting.push(Entry { is_usage: true, bytes, ..Entry::new(uptime) });
     }
 
     // --- Batches ---------------------------------------------------------------------------------------------------
@@ -268,16 +239,13 @@ impl Journal {
     }
 
     fn encode(&self, entry: &Entry, uptime: Micros, body: &mut Vec<u8>) {
-        let Entry { at, is_usage, skipped, fields, bytes } = entry;
-        if *is_usage {
-            return body.extend_from_slice(bytes);
-        }
+        let Entry { at, skipped, fields, bytes } = entry;
         let more = 1_usize.saturating_add((*skipped > 0).into()).saturating_add(*fields);
         resp::array_header(body, more.saturating_mul(2).saturating_add(5));
         resp::bulk(body, b"XADD");
         resp::bulk(body, self.key.as_bytes());
         resp::bulk(body, b"MAXLEN");
-        resp::bulk_int(body, self.settings.map_or(0, |settings| settings.max_entries).into());
+        resp::bulk_int(body, self.settings.max_entries.into());
         resp::bulk(body, b"*");
         body.extend_from_slice(bytes);
         let mut number = |name: &str, number: u64| {
@@ -297,21 +265,14 @@ impl Journal {
     }
 
     /// An entry was written; `is_well`: so were those before it in the batch.
-    pub fn written(&mut self, entry: &Entry, is_well: bool) {
+    pub fn written(&mut self, is_well: bool) {
         self.paused = self.paused.filter(|_| !is_well);
-        if entry.is_usage {
-            self.writes_usage = false;
-        }
     }
 
-    /// Entries could not be written, or it is not known whether they were. They are not sent again, but for writes of the usage journal.
+    /// Entries could not be written, or it is not known whether they were. They are not sent again.
     pub fn lost(&mut self, entries: Vec<Entry>, uptime: Micros) {
         for entry in entries {
             self.paused = Some(uptime.plus(PAUSE));
-            if entry.is_usage {
-                self.waiting.insert(0, entry);
-                continue;
-            }
             self.skipped = self.skipped.saturating_add(entry.skipped).saturating_add(1);
             self.dropped = self.dropped.saturating_add(1);
         }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When entries of the journal are sent, and what their replies mean.
+//! When entries of the journal and writes of the usage journal are sent, and what their replies mean.
 
 use super::batch::{self, Batch, tasks};
 use super::journal::Entry;
 use super::slots::Slots;
-use super::{Dispatch, StoreFailure};
+use super::{Completed, Dispatch, StoreFailure, UsageEnd};
 use crate::bridge;
 use crate::engine::clock::Now;
+use crate::engine::{BatchId, Outgoing};
 use crate::policy::key;
 use crate::resp;
 use crate::time::Micros;
@@ -60,19 +61,9 @@ impl Dispatch {
         let Some(journal) = &mut self.journal else { return false };
         let mut failure = None;
         for entry in entries {
-            let found = match resp::decode_within(replies, bridge::REPLY) {
-                Ok(Some((reply, length))) => {
-                    replies = replies.get(length..).unwrap_or_default();
-                    match reply {
-                        resp::Reply::Error(text) => Some(StoreFailure::answered(text, took, self.deadline)),
-                        _ => None,
-                    }
-                }
-                _ => Some(StoreFailure::BadReply),
-            };
-            match found {
+            match failure_in(&mut replies, took, self.deadline) {
                 // One that was refused counts more.
-                None => journal.written(&entry, failure.is_none()),
+                None => journal.written(failure.is_none()),
                 found => {
                     journal.lost(vec![entry], now.uptime);
                     failure = failure.or(found);
@@ -82,6 +73,29 @@ impl Dispatch {
         let is_bad = failure.as_ref().is_some_and(StoreFailure::is_connection_scoped);
         self.failures.extend(failure);
         is_bad
+    }
+
+    /// The next write of the usage journal is sent, in a batch of its own: it may take the store longer than what requests wait for.
+    pub fn send_usage(&mut self, store: u8, (command, is_suspect): (Vec<u8>, bool), now: Now) -> Outgoing {
+        let slots = if is_suspect { Slots::Suspect } else { self.breakers.slots(key::JOURNAL.as_bytes()) };
+        let overdue = self.deadline(now);
+        let batch = self.send((store, slots), (Batch::new(), Vec::new()), command, overdue, now);
+        self.sent.1 = self.sent.1.saturating_add(1);
+        self.usage = Some(batch.id);
+        Outgoing { replies: 1, ..batch }
+    }
+
+    /// A batch has ended so. If it was the write of the usage journal, that has.
+    pub(super) fn end_usage(&mut self, id: BatchId, end: UsageEnd) -> Option<UsageEnd> {
+        self.usage.take_if(|of| *of == id).map(|_| end)
+    }
+
+    /// The store's reply to a write of the usage journal.
+    pub(super) fn usage_replied(&mut self, mut reply: &[u8], took: Micros, completed: &mut Completed) {
+        let failure = failure_in(&mut reply, took, self.deadline);
+        completed.bad_connection |= failure.as_ref().is_some_and(StoreFailure::is_connection_scoped);
+        completed.usage = Some(if failure.is_none() { UsageEnd::Written } else { UsageEnd::Lost });
+        self.failures.extend(failure);
     }
 
     /// The entries of the journal in a batch may not have been written.
@@ -97,5 +111,17 @@ impl Dispatch {
             Some(journal) => journal.dropped(),
             None => 0,
         }
+    }
+}
+
+/// What is wrong with the next reply, if anything is.
+fn failure_in(replies: &mut &[u8], took: Micros, deadline: Micros) -> Option<StoreFailure> {
+    let Ok(Some((reply, length))) = resp::decode_within(replies, bridge::REPLY) else {
+        return Some(StoreFailure::BadReply);
+    };
+    *replies = replies.get(length..).unwrap_or_default();
+    match reply {
+        resp::Reply::Error(text) => Some(StoreFailure::answered(text, took, deadline)),
+        _ => None,
     }
 }

@@ -95,6 +95,16 @@ impl Command {
     }
 }
 
+/// What has become of a write of the usage journal.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum UsageEnd {
+    Written,
+    /// It was not sent.
+    NotSent,
+    /// The store refused it, or it is not known whether the store has made it.
+    Lost,
+}
+
 /// A task that the store has not run. It waits in the queue again.
 pub(super) struct NotRun {
     pub check: Rc<Check>,
@@ -117,6 +127,8 @@ pub(super) struct Completed {
     pub recovered: bool,
     /// Every batch on this connection will fail in the same way.
     pub bad_connection: bool,
+    /// The batch was the write of the usage journal, and this has become of it.
+    pub usage: Option<UsageEnd>,
 }
 
 /// See the [module](self).
@@ -131,6 +143,8 @@ pub(super) struct Dispatch {
     replicas: Replicas,
     /// What is to be written to the journal, if there is one.
     pub journal: Option<Journal>,
+    /// The batch that is the write of the usage journal, while it is in flight.
+    usage: Option<BatchId>,
     failures: Vec<StoreFailure>,
     abandoned: Vec<BatchId>,
     /// How many batches and commands were sent.
@@ -152,6 +166,7 @@ impl Dispatch {
             breakers: Breakers::new(seed),
             replicas: Replicas::new(region.min_replicas, deadline),
             journal: if store == 0 { Journal::new(&config, seed) } else { None },
+            usage: None,
             failures: Vec::new(),
             abandoned: Vec::new(),
             sent: (0, 0),
@@ -318,6 +333,7 @@ impl Dispatch {
     pub fn connecting(&mut self, id: BatchId) {
         let Some(commands) = self.in_flight.connecting(id) else { return };
         self.sent.0 = self.sent.0.saturating_sub(1);
+        let commands = commands.saturating_add((self.usage == Some(id)).into());
         self.sent.1 = self.sent.1.saturating_sub(commands as u64);
     }
 
@@ -325,7 +341,8 @@ impl Dispatch {
 
     /// The connection of a batch is open: its commands go back to the queue, and can be sent.
     pub fn connected(&mut self, id: BatchId, waits: &dyn Fn(StreamId) -> bool, now: Now) -> Completed {
-        let mut completed = Completed::default();
+        let usage = self.end_usage(id, UsageEnd::NotSent);
+        let mut completed = Completed { usage, ..Completed::default() };
         if let Some(batch) = self.in_flight.complete(id) {
             if let Some(journal) = &mut self.journal {
                 journal.put_back(batch.journal);
@@ -427,6 +444,9 @@ impl Dispatch {
             }
         }
         completed.bad_connection |= self.journal_replied(batch.journal, rest, sample.took, now);
+        if self.end_usage(id, UsageEnd::Lost).is_some() {
+            self.usage_replied(rest, sample.took, &mut completed);
+        }
         if !not_run.is_empty() {
             self.requeue(id, batch.slots, not_run, waits, &mut completed.not_run);
         }
@@ -456,7 +476,7 @@ impl Dispatch {
 
     /// A batch got no answer, or could not be sent.
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Now) -> Completed {
-        let mut completed = Completed::default();
+        let mut completed = Completed { usage: self.end_usage(id, UsageEnd::Lost), ..Completed::default() };
         if let Some(mut batch) = self.in_flight.complete(id) {
             let is_journal = batch.is_journal();
             self.lose_journal(mem::take(&mut batch.journal), now);
@@ -485,6 +505,7 @@ impl Dispatch {
         }
         while let Some(mut batch) = self.in_flight.abandon(now) {
             self.lose_journal(mem::take(&mut batch.journal), now);
+            completed.usage = completed.usage.or(self.end_usage(batch.id, UsageEnd::Lost));
             // Requests that wait count this by themselves.
             self.failures.extend(batch.is_journal().then_some(StoreFailure::Timeout));
             if batch.connecting {

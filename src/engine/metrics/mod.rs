@@ -10,6 +10,7 @@
 //! | `tally.rs` | how often each policy and limit decided, how, and by what |
 //! | `samples.rs` | what the histograms get of each tick |
 //! | `top.rs` | the subjects that are denied most |
+//! | `used.rs` | what subjects have used, and the writer of the usage journal |
 //!
 //! No metric is about a subject: clients choose subjects, and Envoy never forgets a metric.
 
@@ -35,6 +36,7 @@ pub(super) use samples::Samples;
 pub(super) use series::{Series, UnitKind};
 pub(super) use tally::Tally;
 pub(super) use top::{Listed, Top};
+pub(super) use used::Usage;
 
 /// The statistics of the host.
 pub trait Metrics {

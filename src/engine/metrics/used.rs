@@ -4,6 +4,9 @@
 //! It is added up for [`DELAY`], and then written: at most [`MAX_SUBJECTS`] subjects at once, and the next only when the store has answered
 //! the last write, which is sent again until then. So nothing is lost and nothing counts twice, unless the worker crashes.
 //!
+//! **One write at a time**, also when the worker ends: a write that overtakes another on a second connection would have the higher number,
+//! and the store would take the other for one that it has made.
+//!
 //! A request counts in the interval in which the store granted it, by the store's clock, and so does what is refunded or charged later.
 //!
 //! **Bounded**: at most [`MAX_WAITING`] subjects wait. What further ones use counts for the others of their policy.
@@ -21,6 +24,13 @@ use crate::time::Micros;
 /// How long usage is added up before it is written.
 const DELAY: Micros = Micros::from_secs(5);
 
+/// After a write that failed, the writer waits for this long, and after each further failure twice as long, up to [`MAX_PAUSE`].
+const PAUSE: Micros = Micros::from_secs(1);
+const MAX_PAUSE: Micros = Micros::from_secs(8);
+
+/// A worker that ends waits for this long for the store's next answer. What is not written then is lost.
+const PATIENCE: Micros = Micros::from_secs(60);
+
 /// At most so many subjects in one write.
 const MAX_SUBJECTS: usize = 128;
 
@@ -37,8 +47,15 @@ pub(in crate::engine) struct Usage {
     policies: Vec<bool>,
     /// What each tag has used in which intervals: in one, but for the moment in which another begins.
     subjects: HashMap<Vec<u8>, InlineVec<(Interval, Used)>, Seed>,
-    /// What is written now, after it was added up.
+    /// What is written now, after it was added up, by intervals.
     leaving: Vec<(Interval, (Vec<u8>, Used))>,
+    /// The write that the store has not answered, and how many subjects it has.
+    write: Option<(Vec<u8>, usize)>,
+    is_in_flight: bool,
+    /// If the last attempt to write failed: the uptime of the next, and how long this pause is.
+    pause: Option<(Micros, Micros)>,
+    /// The uptime at which a worker that ends gives up.
+    gives_up: Option<Micros>,
     /// The uptime at which `subjects` is written; absent while nothing waits, and before that was looked at.
     due: Option<Micros>,
     /// The number of the last write.
@@ -58,6 +75,10 @@ impl Usage {
             policies,
             subjects: HashMap::with_hasher(Seed(seed)),
             leaving: Vec::new(),
+            write: None,
+            is_in_flight: false,
+            pause: None,
+            gives_up: None,
             due: None,
             number: 0,
             merged: 0,
@@ -70,30 +91,40 @@ impl Usage {
             return;
         }
         let interval = Interval::of(granted_at, self.settings.interval);
-        let is_full = self.subjects.len() >= MAX_WAITING;
-        let known = match self.subjects.get_mut(check.tag.as_slice()) {
-            Some(known) => known,
-            None if is_full => {
-                self.merged = self.merged.wrapping_add(1);
-                // There are at most as many of these as policies.
-                self.subjects.entry(others(&check.tag)).or_default()
+        let is_full = self.subjects.len() >= MAX_WAITING && !self.subjects.contains_key(&check.tag);
+        self.merged = self.merged.wrapping_add(is_full.into());
+        // There are at most as many of these as policies.
+        let others = is_full.then(|| others(&check.tag));
+        let tag = others.as_ref().unwrap_or(&check.tag);
+        let Some(known) = self.subjects.get_mut(tag) else {
+            if used != Used::default() {
+                self.subjects.insert(tag.clone(), InlineVec::One((interval, used)));
             }
-            None => self.subjects.entry(check.tag.clone()).or_default(),
+            return;
         };
         match known.iter_mut().find(|(of, _)| *of == interval) {
             Some((_, sum)) => *sum = sum.plus(used),
             None => known.push((interval, used)),
         }
+        // A request that was denied after all leaves nothing to write.
+        known.retain(|(_, used)| *used != Used::default());
+        if known.is_empty() {
+            self.subjects.remove(tag);
+        }
     }
 
     /// How many subjects wait.
     pub fn waiting(&self) -> usize {
-        self.subjects.len().saturating_add(self.leaving.len())
+        let unanswered = self.write.as_ref().map_or(0, |(_, subjects)| *subjects);
+        self.subjects.len().saturating_add(self.leaving.len()).saturating_add(unanswered)
     }
 
-    /// The uptime at which something is to be written.
+    /// The uptime at which something is to be written; `None` while nothing is, and while the store has to answer first.
     pub fn due(&self) -> Option<Micros> {
-        if self.leaving.is_empty() { self.due } else { Some(Micros::ZERO) }
+        let is_ready = self.write.is_some() || !self.leaving.is_empty();
+        let due = if is_ready { Some(Micros::ZERO) } else { self.due };
+        let due = due.filter(|_| !self.is_in_flight)?;
+        Some(self.pause.map_or(due, |(until, _)| until.max(due)))
     }
 
     /// What is added up from now on is written after [`DELAY`]; at once if the worker `ends`.
@@ -104,21 +135,57 @@ impl Usage {
                 *due = Micros::ZERO;
             }
         }
+        if !ends {
+            // It goes on.
+        } else if self.waiting() == 0 {
+            self.gives_up = None;
+        } else if *self.gives_up.get_or_insert_with(|| uptime.plus(PATIENCE)) <= uptime {
+            self.subjects.clear();
+            self.leaving.clear();
+            self.write = None;
+        }
     }
 
-    /// The next command, if something is to be written now.
-    pub fn next_write(&mut self, uptime: Micros) -> Option<Vec<u8>> {
-        if self.leaving.is_empty() && self.due.is_some_and(|due| due <= uptime) {
+    /// The next command, if something is to be written now, and whether the last attempt failed. It is in flight from now on.
+    pub fn next_write(&mut self, uptime: Micros) -> Option<(Vec<u8>, bool)> {
+        if self.due().is_none_or(|due| due > uptime) {
+            return None;
+        }
+        if self.write.is_none() {
+            self.write = self.make();
+        }
+        let (command, _) = self.write.as_ref()?;
+        self.is_in_flight = true;
+        Some((command.clone(), self.pause.is_some()))
+    }
+
+    /// The store has made the write.
+    pub fn written(&mut self) {
+        (self.write, self.is_in_flight, self.pause, self.gives_up) = (None, false, None, None);
+    }
+
+    /// The write has to wait for a connection.
+    pub const fn not_sent(&mut self) {
+        self.is_in_flight = false;
+    }
+
+    /// It is not known whether the store has made the write.
+    pub fn lost(&mut self, uptime: Micros) {
+        let span = self.pause.map_or(PAUSE, |(_, span)| Micros(span.0.saturating_mul(2)).min(MAX_PAUSE));
+        (self.is_in_flight, self.pause) = (false, Some((uptime.plus(span), span)));
+    }
+
+    /// The next write, and how many subjects it has.
+    fn make(&mut self) -> Option<(Vec<u8>, usize)> {
+        if self.leaving.is_empty() {
             self.due = None;
             // The new table has the seed of this one: clients choose the tags.
             let empty = HashMap::with_hasher(*self.subjects.hasher());
             for (tag, sums) in mem::replace(&mut self.subjects, empty) {
-                for (interval, used) in sums {
-                    if used != Used::default() {
-                        self.leaving.push((interval, (tag.clone(), used)));
-                    }
-                }
+                self.leaving.extend(sums.into_iter().map(|(interval, used)| (interval, (tag.clone(), used))));
             }
+            // A write is for one interval.
+            self.leaving.sort_unstable_by_key(|(interval, _)| *interval);
         }
         let (interval, _) = self.leaving.last()?;
         let interval = *interval;
@@ -132,6 +199,6 @@ impl Usage {
         let config::UsageJournal { keep, max_subjects, .. } = self.settings;
         Write { prefix: &self.prefix, worker, number, interval, keep, max_subjects, used: &used }
             .encode(&mut command);
-        Some(command)
+        Some((command, used.len()))
     }
 }

@@ -82,7 +82,7 @@ impl Root {
         }
         worker.arm(now);
         worker.report(now);
-        if self.ending && !worker.engine.in_flight() {
+        if self.ending && worker.engine.may_end() {
             self.ending = false;
             // A release has made its request's context effective. No other call above depends on which context it is.
             done("making the root context effective again", hostcalls::set_effective_context(self.id));
@@ -125,10 +125,10 @@ impl Context for Root {
         });
     }
 
-    /// Before the context ends, the worker's leases are refunded.
+    /// Before the context ends, the worker's leases are refunded, and what its subjects have used is written.
     fn on_done(&mut self) -> bool {
         self.turn(false, &|worker, _| worker.engine.retire());
-        self.ending = self.worker.as_ref().is_some_and(|worker| worker.borrow().engine.in_flight());
+        self.ending = self.worker.as_ref().is_some_and(|worker| !worker.borrow().engine.may_end());
         !self.ending
     }
 }

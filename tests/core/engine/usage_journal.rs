@@ -5,6 +5,7 @@ use weir::script::usage::{Interval, Used};
 
 use super::usage::measured;
 use crate::worker::*;
+use crate::world::store::Mood;
 use crate::world::{Network, World};
 
 /// A configuration that writes down what the subjects of these policies use.
@@ -71,17 +72,40 @@ fn what_waits_to_be_written_is_counted() {
     admit(&mut worker, 2, 4, "bob");
     assert_eq!(waiting(&mut worker), Some(2));
     worker.engine.retire();
+    let (batch, _) = alone(&mut worker);
+    assert_eq!(waiting(&mut worker), Some(2), "it waits until the store has answered");
+    worker.reply(&batch, []);
     assert_eq!(waiting(&mut worker), None);
 }
 
+/// Requests that another policy denies use nothing: nothing of them waits.
 #[test]
-fn it_goes_behind_the_commands_that_leave_anyway() {
+fn what_came_back_does_not_wait() {
+    let mut worker = worker(&[policy(WINDOW), policy(BUCKET)]);
+    for stream in 1..=46 {
+        let subject = format!("s{stream}");
+        assert_eq!(worker.arrive(stream, &[&subject, &subject]), None);
+        worker.answer([granted(1), denied(secs(9))]);
+        worker.close(stream);
+        // Refunds.
+        worker.drain();
+    }
+    assert_eq!(measured(&mut worker).get("weir.usage_waiting"), None);
+    worker.idle(ms(5_200));
+    assert!(worker.next_batch().is_none());
+    assert_eq!(worker.engine.next_tick(worker.now), None);
+}
+
+/// It has a batch of its own, so that no request waits for it.
+#[test]
+fn it_does_not_share_a_batch_with_requests() {
     let mut worker = worker(&[policy(BUCKET)]);
     admit(&mut worker, 1, 1, "ann");
     worker.skip(secs(5));
     worker.all_wait([2], "bob");
     let batch = worker.batch();
-    assert_eq!((batch.commands.len(), batch.usage.len()), (1, 1));
+    assert_eq!((batch.commands.len(), batch.usage.len()), (1, 0));
+    alone(&mut worker);
 }
 
 #[test]
@@ -160,57 +184,112 @@ fn a_write_without_an_answer_is_sent_again_before_the_next() {
     assert_eq!((next[0].number, used(&next[0])), (2, vec![("{p0|ann}", 7, 1)]));
 }
 
-/// It does not share a batch with requests before the store has answered a write again: its shard may hang.
+/// The pauses between attempts grow to eight seconds.
 #[test]
-fn requests_do_not_wait_for_a_journal_that_hangs() {
+fn a_store_that_does_not_answer_is_asked_less_and_less_often() {
     let mut worker = worker(&[policy(BUCKET)]);
     admit(&mut worker, 1, 1, "ann");
     worker.idle(ms(5_200));
+    for pause in [1, 2, 4, 8, 8] {
+        let (batch, _) = alone(&mut worker);
+        worker.fail(&batch);
+        worker.skip(secs(pause).since(ms(1)));
+        assert!(worker.next_batch().is_none(), "not before {pause} s");
+        worker.idle(ms(1));
+    }
+    let (batch, _) = alone(&mut worker);
+    worker.reply(&batch, []);
+    admit(&mut worker, 2, 1, "ann");
+    worker.idle(ms(5_200));
     let (batch, _) = alone(&mut worker);
     worker.fail(&batch);
-    worker.skip(secs(2));
-    worker.all_wait([2], "bob");
-    let batch = worker.batch();
-    assert_eq!((batch.commands.len(), batch.usage.len()), (1, 0));
-    let (batch, _) = {
-        worker.reply(&batch, [granted(1)]);
-        worker.idle(ms(200));
-        alone(&mut worker)
-    };
-    worker.reply(&batch, []);
-    worker.skip(secs(6));
-    worker.all_wait([3], "bob");
-    let shared = worker.batch();
-    assert_eq!((shared.commands.len(), shared.usage.len()), (1, 1));
+    worker.idle(secs(1));
+    alone(&mut worker);
 }
 
+/// When the store does not answer and requests stop, no request closes the breaker. What was used before is written all the same.
 #[test]
-fn many_subjects_are_written_in_parts() {
+fn it_is_written_although_a_breaker_is_open() {
+    let mut worker = Worker::configured(&recording("{}", DENY, &[policy(BUCKET)]));
+    admit(&mut worker, 1, 1, "ann");
+    for stream in 2..=20 {
+        worker.arrive(stream, &["bob"]);
+        while let Some(batch) = worker.next_batch() {
+            worker.fail(&batch);
+        }
+    }
+    assert!(worker.engine.open_breakers() > 0);
+    worker.idle(secs(9));
+    let (_, writes) = alone(&mut worker);
+    assert_eq!(used(&writes[0]), [("{p0|ann}", 1, 1)]);
+}
+
+/// Writes what is due, one write after the other; how many subjects each has.
+fn write_all(worker: &mut Worker) -> Vec<(u64, usize)> {
+    let mut writes = Vec::new();
+    while let Some(batch) = worker.next_batch() {
+        assert!(worker.next_batch().is_none(), "the next waits for the answer");
+        writes.extend(batch.usage.iter().map(|write| (write.number, write.used.len())));
+        worker.reply(&batch, []);
+    }
+    writes
+}
+
+/// A worker that drains for six seconds has written all: each write follows the answer to the last.
+#[test]
+fn many_subjects_are_written_in_parts_without_a_pause() {
     let mut worker = worker(&[policy(BUCKET)]);
     for stream in 1..=300 {
         admit(&mut worker, stream, 1, &format!("s{stream}"));
     }
-    let mut sizes = Vec::new();
     worker.idle(ms(5_200));
-    while let Some(batch) = worker.next_batch() {
-        assert_eq!(batch.usage.len(), 1, "one after the other");
-        sizes.push(batch.usage[0].used.len());
-        worker.reply(&batch, []);
-        worker.idle(ms(200));
-    }
-    assert_eq!(sizes, [128, 128, 44]);
+    assert_eq!(write_all(&mut worker), [(1, 128), (2, 128), (3, 44)]);
 }
 
+/// On several connections a write may overtake another, and the store would take the other for one that it has made.
 #[test]
-fn a_worker_that_ends_writes_everything_at_once() {
+fn a_worker_that_ends_writes_at_once_and_one_after_the_other() {
     let mut worker = worker(&[policy(BUCKET)]);
     for stream in 1..=300 {
         admit(&mut worker, stream, 1, &format!("s{stream}"));
     }
     worker.engine.retire();
-    let (_, writes) = alone(&mut worker);
-    let numbers: Vec<_> = writes.iter().map(|write| (write.number, write.used.len())).collect();
-    assert_eq!(numbers, [(1, 128), (2, 128), (3, 44)]);
+    assert!(!worker.engine.may_end());
+    assert_eq!(write_all(&mut worker), [(1, 128), (2, 128), (3, 44)]);
+    assert!(worker.engine.may_end());
+}
+
+/// If the store does not answer, a worker that ends waits a minute for its answer, and what is not written then is lost.
+#[test]
+fn a_worker_that_ends_gives_up_after_a_minute() {
+    let mut worker = worker(&[policy(BUCKET)]);
+    admit(&mut worker, 1, 1, "ann");
+    worker.engine.retire();
+    let ended = worker.now;
+    while !worker.engine.may_end() {
+        if let Some(batch) = worker.next_batch() {
+            worker.fail(&batch);
+        }
+        let due = worker.next_tick().expect("it goes on");
+        worker.idle(due.since(worker.now).max(ms(1)));
+    }
+    assert!((secs(60)..secs(69)).contains(&worker.now.since(ended)), "{:?}", worker.now.since(ended));
+    assert!(worker.next_batch().is_none());
+}
+
+/// A write is for one interval. What subjects have used in two of them goes into two writes, whatever their order.
+#[test]
+fn at_the_border_of_intervals_each_has_its_write() {
+    let mut worker = Worker::configured(&recording(r#"{"interval": "1m"}"#, ALLOW, &[policy(BUCKET)]));
+    for stream in 1..=200 {
+        assert_eq!(worker.arrive(stream, &[&format!("s{}", stream % 100)]), None);
+        let Reply::Numbers(mut numbers) = granted(1) else { panic!("numbers") };
+        numbers[1] = micros(START.plus(if stream <= 100 { ms(0) } else { MINUTE }));
+        worker.answer([Reply::Numbers(numbers)]);
+        worker.close(stream);
+    }
+    worker.idle(ms(5_200));
+    assert_eq!(write_all(&mut worker), [(1, 100), (2, 100)]);
 }
 
 /// Each grant counts where the store's clock was, and so does what comes back later.
@@ -279,29 +358,68 @@ fn all_granted(tasks: usize) -> Reply {
     if tasks == 1 { granted(1) } else { together((0..tasks).map(|_| granted(1))) }
 }
 
-/// Five hundred times five seconds, two workers, a network that loses batches and answers: the sum is what was admitted, and nothing
-/// grows.
+/// A reload before the first write, on connections of which each is slow in its own way.
 #[test]
-fn after_five_hundred_writes_nothing_is_lost_and_nothing_has_grown() {
-    let config = recording(r#"{"interval": "10m"}"#, DENY, &[policy(&WINDOW.replace("100", "100000"))]);
-    let mut world = World::new(&[config], 2, 3);
-    world.near = Network { trip: 500, jitter: 300, lost_percent: 10, breaks: false };
-    for round in 0..500_u32 {
-        for worker in 0..2 {
-            let subject = format!("{{p0|s{}}}", round % 7);
-            world.arrive(worker, vec![check_of(0, subject, 3)]);
-        }
-        world.run(5_000_000);
+fn a_reload_loses_nothing_that_was_added_up() {
+    const SUBJECTS: i64 = 10_001;
+    let config = recording("{}", DENY, &[policy(BUCKET)]);
+    let mut world = World::new(&[config], 1, 3);
+    world.near = Network { trip: 2_000, jitter: 2_000, lost_percent: 0, breaks: false };
+    for subject in 0..SUBJECTS {
+        world.arrive(0, vec![check_of(0, format!("{{p0|s{subject}}}"), 1)]);
+        world.run(100);
     }
-    world.near.lost_percent = 0;
-    world.run(30_000_000);
-    let by_store =
-        world.ledger.entries.iter().filter(|entry| entry.is_heard).map(|entry| entry.granted()).sum::<i64>();
+    world.run(20_000);
+    let admitted = world.ledger.requests.values().filter(|request| request.is_admitted()).count();
+    world.reload(0);
+    world.run(5_000_000);
+    assert!(world.workers[0].is_dead, "it has ended");
     let sum = world.stores[0].usage.values().fold(Used::default(), |sum, used| sum.plus(*used));
-    assert_eq!((sum.units, sum.requests), (by_store, by_store / 3));
-    assert!(sum.units > 1_000, "most was heard: {}", sum.units);
-    for worker in 0..2 {
+    assert_eq!((admitted, sum.requests), (SUBJECTS as usize, SUBJECTS));
+}
+
+/// Five hundred intervals, two workers, a network that loses batches and answers, on connections that overtake each other; a store that
+/// refuses, hangs, and whose clock is set forth and back; reloads: the sum is what was granted, and nothing grows.
+#[test]
+fn after_five_hundred_intervals_nothing_is_lost_and_nothing_has_grown() {
+    let limits = WINDOW.replace("100", "100000000");
+    let config = recording(r#"{"interval": "1m"}"#, DENY, &[policy(&limits)]);
+    let mut world = World::new(&[config], 2, 3);
+    world.near = Network { trip: 3_000, jitter: 3_000, lost_percent: 10, breaks: false };
+    world.stores[0].errs_percent = 10;
+    let mut workers = [0, 1];
+    for round in 0..500_u32 {
+        for worker in workers {
+            for subject in 0..if round % 50 == 0 { 300 } else { 3 } {
+                world.arrive(worker, vec![check_of(0, format!("{{p0|s{}}}", subject + round % 7), 3)]);
+            }
+        }
+        if round % 25 == 24 {
+            let place = (round / 25 % 2) as usize;
+            workers[place] = world.reload(workers[place]);
+        }
+        world.stores[0].mood = if round % 40 == 20 { Mood::Hangs } else { Mood::Answers };
+        // An hour forth, and back.
+        world.stores[0].skew = if round % 10 == 9 { 3_600_000_000 } else { 0 };
+        world.run(60_000_000);
+    }
+    (world.near.lost_percent, world.stores[0].errs_percent) = (0, 0);
+    world.run(30_000_000);
+    let mut taken = |kind: &str| -> i64 {
+        let name = format!("weir.policy.p0.units_{kind}");
+        (0..world.workers.len())
+            .map(|worker| measured(world.worker(worker)).get(&name).map_or(0, |units| *units))
+            .sum()
+    };
+    let taken = taken("reserved") - taken("refunded");
+    let sum = world.stores[0].usage.values().fold(Used::default(), |sum, used| sum.plus(*used));
+    assert_eq!((sum.units, sum.requests), (taken, taken / 3));
+    assert!(sum.units > 15_000, "most was heard: {}", sum.units);
+    for worker in workers {
         let values = crate::engine::usage::measured(world.worker(worker));
         assert_eq!(values.get("weir.usage_waiting"), None, "nothing waits");
     }
+    assert!(
+        (0..world.workers.len()).all(|worker| workers.contains(&worker) || world.workers[worker].is_dead)
+    );
 }

@@ -43,8 +43,10 @@ pub struct Host {
     pub region: usize,
     /// By how much its clock is wrong.
     pub skew: i64,
-    /// It has crashed: it does nothing any more.
+    /// It has crashed, or has ended: it does nothing any more.
     pub is_dead: bool,
+    /// It ends when it may.
+    is_ending: bool,
     /// The regions of the engine's stores. Its own is the first.
     pub stores: Vec<usize>,
     timer: Option<u64>,
@@ -61,6 +63,7 @@ impl Host {
             region,
             skew: 0,
             is_dead: false,
+            is_ending: false,
             stores: stores.collect(),
             timer: None,
             idle: vec![0; regions],
@@ -306,6 +309,10 @@ impl World {
             }
         }
         self.failures.extend(failures);
+        let host = &mut self.workers[place];
+        if host.is_ending && host.worker.engine.may_end() {
+            (host.is_dead, host.timer) = (true, None);
+        }
     }
 
     fn tick(&mut self, place: usize, at: u64) {
@@ -325,6 +332,17 @@ impl World {
             }
         }
         self.turn(place);
+    }
+
+    /// A worker gets another configuration: it ends when it may. Another one starts in its place: its number.
+    pub fn reload(&mut self, place: usize) -> usize {
+        let (regions, number) = (self.stores.len(), self.workers.len());
+        let Host { known, region, .. } = &self.workers[place];
+        self.workers.push(Host::new(known, (*region, regions), 1_000 + number as u64));
+        self.worker(place).engine.retire();
+        self.workers[place].is_ending = true;
+        self.turn(place);
+        number
     }
 
     // --- Batches ------------------------------------------------------------------------------------------------------

@@ -170,8 +170,11 @@ impl Store {
         let mut replies: Vec<_> = batch.commands.iter().map(reply).collect();
         replies.extend(batch.journal.iter().map(|_| written()));
         for write in &batch.usage {
-            self.write_usage(write);
-            replies.push(written());
+            let refuses = self.errs_percent > 0 && random.below(100) < self.errs_percent;
+            if !refuses {
+                self.write_usage(write);
+            }
+            replies.push(if refuses { error("NOPERM no right") } else { written() });
         }
         replies
     }

@@ -25,6 +25,29 @@ fn asked() -> impl Strategy<Value = Vec<Asked>> {
     prop::collection::vec((passes, 0..2usize, 0..=9u32, cost, kept), 1..60)
 }
 
+/// The same, under one of three.
+fn asked_of_three() -> impl Strategy<Value = Vec<Asked>> {
+    (asked(), prop::collection::vec(0..3usize, 60)).prop_map(|(mut asked, which)| {
+        asked.iter_mut().zip(which).for_each(|(asked, which)| asked.1 = which);
+        asked
+    })
+}
+
+/// A limit at three sizes of the same rate, the first the largest.
+fn three_sizes() -> BoxedStrategy<[Limit; 3]> {
+    let sized = (small().boxed(), [1..=60u64, 1..=60, 1..=60]).prop_map(|(limit, mut bursts)| {
+        bursts.sort_unstable_by(|a, b| b.cmp(a));
+        let [rate, _, overdraft] = limit.counts();
+        let of = |burst: u64| match is_time(&limit) {
+            true => limit.with_counts([rate, burst, overdraft]),
+            false => limit.with_counts([burst, burst, overdraft]),
+        };
+        let [one, two, three] = bursts.map(of);
+        Ok::<_, Invalid>([one?, two?, three?])
+    });
+    sized.prop_filter_map("in bounds", Result::ok).boxed()
+}
+
 /// A limit and the same limit at another size.
 fn resized() -> BoxedStrategy<[Limit; 2]> {
     let scale = prop_oneof![Just(2u64), Just(5), Just(63), Just(65), Just(1_000)];
@@ -119,15 +142,15 @@ fn what_another_size_denies_changes_no_state_in_redis() {
     traceless(Some(&server), 400);
 }
 
-/// The limit that has the larger of each count.
-fn largest(limits: &[Limit; 2]) -> Limit {
-    let [one, other] = limits.each_ref().map(Limit::counts);
-    limits[0].with_counts([0, 1, 2].map(|place| one[place].max(other[place]))).unwrap()
+/// The limit that has the largest of each count.
+fn largest(limits: &[Limit]) -> Limit {
+    let of = |place: usize| limits.iter().map(|limit| limit.counts()[place]).max().unwrap();
+    limits[0].with_counts([0, 1, 2].map(of)).unwrap()
 }
 
 /// Whatever the order of sizes, what passes is never more than the largest of them alone lets through.
 fn passes_no_more(
-    limits: &[Limit; 2],
+    limits: &[Limit],
     check: &mut dyn FnMut(usize, Micros, Ask) -> Outcome,
     asked: &[Asked],
 ) -> Result<(), TestCaseError> {
@@ -196,6 +219,123 @@ fn no_order_of_sizes_lets_more_through_than_the_largest() {
 fn no_order_of_sizes_lets_more_through_than_the_largest_in_redis() {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
     conserving(Some(&server), 400);
+}
+
+fn conserving_three(server: Option<&Redis>, cases: u32) {
+    hold(cases, &(three_sizes(), asked_of_three()), |(limits, asked)| match server {
+        None => {
+            let mut subject = Subject::default();
+            let mut check = |which: usize, now, ask: Ask| {
+                let before = subject.clone();
+                let outcome = subject.check(std::slice::from_ref(&limits[which]), None, now, ask);
+                let may_change = ask.requests > 0 || before == Subject::default();
+                assert!(may_change || before == subject, "a question changes nothing: {ask:?}");
+                outcome
+            };
+            passes_no_more(&limits, &mut check, &asked)
+        }
+        Some(server) => {
+            let mut store = Store::new(server, vec![limits[0].clone()]);
+            let plans = limits.each_ref().map(|limit| plan_with(vec![limit.clone()], several()));
+            let mut check = |which: usize, now, ask| {
+                store.plan = plans[which].clone();
+                store.check(Some(now), ask)
+            };
+            passes_no_more(&limits, &mut check, &asked)
+        }
+    });
+}
+
+#[test]
+fn no_order_of_three_sizes_lets_more_through_than_the_largest() {
+    conserving_three(None, 4_000);
+}
+
+#[test]
+fn no_order_of_three_sizes_lets_more_through_than_the_largest_in_redis() {
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    conserving_three(Some(&server), 400);
+}
+
+/// What the smallest of three sizes denies leaves the middle one no more than it has if it was asked at the same time itself. The largest
+/// one grants.
+#[test]
+fn what_a_third_size_denies_counts_as_a_denial_of_the_second() {
+    hold(4_000, &(three_sizes(), asked_of_three()), |(limits, asked)| {
+        if matches!(limits[0], Limit::Concurrency(_)) {
+            // It grants whatever a request costs.
+            return Ok(());
+        }
+        let [mut third, mut second] = [Subject::default(), Subject::default()];
+        let mut now = START;
+        for &(passes, which, requests, cost, _) in &asked {
+            now = now.plus(Micros(passes * pace(&limits[0])));
+            let check = |subject: &mut Subject, size: usize, ask| {
+                subject.check(std::slice::from_ref(&limits[size]), None, now, ask)
+            };
+            match which {
+                0 => {
+                    let ask = Ask::new(requests, cost.min(3));
+                    let granted =
+                        [check(&mut third, 0, ask), check(&mut second, 0, ask)].map(|of| of.granted);
+                    prop_assert_eq!(granted[0], granted[1]);
+                }
+                1 => {
+                    let left =
+                        [&mut third, &mut second].map(|of| check(of, 1, Ask::new(0, 1)).limits[0].remaining);
+                    prop_assert!(left[0] <= left[1] + 1, "{left:?} of {limits:?}");
+                }
+                _ => {
+                    // More than any of them holds.
+                    let never = Ask::new(1, 1_000_000);
+                    prop_assert_eq!(
+                        check(&mut third, 2, never).granted + check(&mut second, 1, never).granted,
+                        0
+                    );
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+/// The largest of three sizes has let 28 units through. What the smallest denies leaves the middle one nothing, in whatever order they
+/// are asked, and however often.
+#[test]
+fn three_sizes_of_a_bucket_in_turn() {
+    let server = Redis::start();
+    let (days, hour) = (Micros::from_secs(40 * 86_400), Micros::from_secs(3_600));
+    let bucket = |burst: u64| Limit::from(LeakyBucket::new(3, days, burst, Micros::ZERO).unwrap());
+    let wide = |burst: u64| {
+        Limit::from(LeakyBucket::new(999_999_937, days, burst * 300_000_000, Micros::ZERO).unwrap())
+    };
+    for (units, sizes) in [(1, [60, 4, 8].map(bucket)), (300_000_000, [60, 4, 8].map(wide))] {
+        let plans = sizes.each_ref().map(|limit| crate::store::plan(vec![limit.clone()]));
+        let mut store = server.as_ref().map(|server| Store::new(server, vec![sizes[0].clone()]));
+        let mut subject = Subject::default();
+        let mut granted = |size: usize, now, requests| {
+            let ask = Ask::new(requests, units);
+            let outcome = subject.check(std::slice::from_ref(&sizes[size]), None, now, ask);
+            if let Some(store) = &mut store {
+                store.plan = plans[size].clone();
+                assert_eq!(store.check(Some(now), ask), outcome, "in Redis");
+            }
+            outcome.granted
+        };
+        assert_eq!(granted(0, START, 28), 28);
+        for _ in 0..5 {
+            assert_eq!([granted(1, START, 1), granted(2, START, 8), granted(2, START, 8)], [0, 0, 0]);
+        }
+        // Both refill from then on; a question for no request changes nothing. When the larger one has granted, the smaller one cannot
+        // tell how much of that was left of its own, and begins anew. So does the larger one then.
+        let later = START.plus(Micros(hour.0 * if units == 1 { 24 * 41 } else { 24 * 37 }));
+        assert_eq!((granted(1, later, 0), granted(2, later, 0)), (0, 0));
+        assert_eq!((granted(2, later, 2), granted(1, later, 9)), (2, 0));
+        for _ in 0..5 {
+            assert_eq!([granted(1, later, 9), granted(2, later, 9)], [0, 0]);
+        }
+        assert_eq!(granted(0, later, 60), 33);
+    }
 }
 
 /// Sixty requests at five times the size, one at one time, in turn: fifty pass, and no more, whatever the algorithm.
