@@ -241,9 +241,8 @@ pub fn pairs(input: &[u8]) {
 
     let cookies = |text: &[u8]| {
         let pairs = pairs::cookies(text);
-        let values: Vec<_> =
-            pairs::cookie(&pairs, text, name).iter().map(|it| it.value().into_owned()).collect();
-        (!pairs.truncated()).then_some(values)
+        let values = pairs::cookie(&pairs, text, name).ok()?;
+        (!pairs.truncated()).then(|| values.iter().map(|it| it.value().into_owned()).collect::<Vec<_>>())
     };
     if let Some(found) = cookies(text) {
         assert_eq!(
@@ -254,7 +253,15 @@ pub fn pairs(input: &[u8]) {
                 |key| key.trim_ascii() == name,
                 |value| {
                     let value = value.trim_ascii();
-                    value.strip_prefix(b"\"").and_then(|it| it.strip_suffix(b"\"")).unwrap_or(value).to_vec()
+                    let value =
+                        value.strip_prefix(b"\"").and_then(|it| it.strip_suffix(b"\"")).unwrap_or(value);
+                    // A `+` is no space here.
+                    decoded(
+                        &value
+                            .iter()
+                            .flat_map(|&byte| if byte == b'+' { b"%2B".to_vec() } else { vec![byte] })
+                            .collect::<Vec<_>>(),
+                    )
                 }
             )
         );
@@ -268,13 +275,13 @@ pub fn pairs(input: &[u8]) {
     for (semicolon, ends) in [(Semicolon::Literal, &b"&"[..]), (Semicolon::Ambiguous, b"&;")] {
         let query = Query::new(text);
         let reading = query.readings(semicolon).last().expect("one at least");
-        let values = pairs::parameters(reading, text, name);
         assert!(reading.count() <= MAX_PAIRS);
         if reading.truncated() {
             assert!(text.split(|byte| ends.contains(byte)).count() > MAX_PAIRS || text.len() > LONGEST_PAIRS);
             continue;
         }
         let plain = plainly(text, ends, |key| decoded(key) == name, decoded);
+        let Ok(values) = pairs::parameters(reading, text, name) else { continue };
         assert_eq!(values.iter().map(|it| it.value().into_owned()).collect::<Vec<_>>(), plain);
         for (sent, value) in values.iter().zip(&plain) {
             for other in plain.iter().map(Vec::as_slice).chain([name, text]) {

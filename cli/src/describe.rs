@@ -3,7 +3,7 @@
 
 use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use weir::policy::subject::{Part, Source};
-use weir::request::body::FIELD;
+use weir::request::body::field;
 
 pub(super) fn condition(of: &Condition) -> String {
     let all = |all: &[Condition], word: &str| {
@@ -62,7 +62,7 @@ fn value(test: &ValueTest) -> String {
 
 /// A value of a body.
 fn body(path: &str) -> String {
-    match path.strip_prefix(FIELD) {
+    match field(path) {
         Some(name) => format!("field {} of the form", name.escape_default()),
         None => format!("value {path} of the body"),
     }

@@ -69,7 +69,7 @@ impl Table {
                     }
                     _ => Field::Unclear,
                 };
-            } else if is_taken_for(trimmed, wanted.as_bytes()) {
+            } else if is_taken_for(trimmed.iter().copied(), wanted.as_bytes()) {
                 *field = Field::Unclear;
             }
         }
@@ -160,17 +160,24 @@ impl Fields {
     }
 }
 
-/// Whether some server takes a field of this name, without spaces around it, for the wanted one. PHP ends a name at a zero byte, makes a
-/// list of `user[]`, and reads `.`, a space and a `[` without its end as `_`. Rails and Express read `[user]` as `user`.
-fn is_taken_for(name: &[u8], wanted: &[u8]) -> bool {
-    fn plain(name: &[u8]) -> impl Iterator<Item = u8> {
-        let begun = name.iter().skip_while(|byte| matches!(byte, b'[' | b']' | b' '));
-        begun.copied().take_while(|&byte| byte != 0).filter(|&byte| byte != b']')
+/// Whether some server takes a parameter, a cookie or a field of this other name, decoded, for the wanted one. PHP ends a name at a zero
+/// byte, drops spaces before it, makes a list of `user[]`, and reads `.`, a space and a `[` without its end as `_`. Rails and Express read
+/// `[user]` as `user`. ASP.NET ignores the case of names. Some servers drop a byte order mark, or spaces after a name.
+pub fn is_taken_for(name: impl Iterator<Item = u8>, wanted: &[u8]) -> bool {
+    const fn is_dropped(byte: u8) -> bool {
+        matches!(byte, b'[' | b']' | 0xef | 0xbb | 0xbf) || byte.is_ascii_whitespace()
+    }
+    fn plain(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
+        let begun = name.skip_while(|&byte| is_dropped(byte));
+        begun.take_while(|&byte| byte != 0).filter(|&byte| byte != b']')
     }
     const fn loosely(byte: u8) -> u8 {
-        if matches!(byte, b'.' | b' ' | b'[') { b'_' } else { byte }
+        if matches!(byte, b'.' | b' ' | b'[') { b'_' } else { byte.to_ascii_lowercase() }
     }
     let mut name = plain(name);
-    plain(wanted).all(|byte| name.next().map(loosely) == Some(loosely(byte)))
-        && matches!(name.next(), None | Some(b'['))
+    plain(wanted.iter().copied()).all(|byte| name.next().map(loosely) == Some(loosely(byte)))
+        && match name.next() {
+            None | Some(b'[') => true,
+            Some(byte) => byte.is_ascii_whitespace() && name.all(|byte| byte.is_ascii_whitespace()),
+        }
 }

@@ -88,8 +88,8 @@ impl HtmlForm {
             return boundary(core::str::from_utf8(content_type).ok()?)
                 .map(|boundary| Self::Multipart { boundary });
         }
-        media_type(content_type)
-            .eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+        // Some servers read no form where the type is written in capitals, or has a space behind it.
+        (content_type.split(|&byte| byte == b';').next() == Some(b"application/x-www-form-urlencoded"))
             .then_some(Self::Urlencoded)
     }
 }

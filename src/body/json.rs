@@ -135,6 +135,9 @@ pub(super) struct Document {
     /// Of a key: the paths that it may still match, and how many bytes of it did.
     matching: Set,
     matched: usize,
+    /// The same for a server that ignores case, with the bytes of the path's key.
+    similar: Set,
+    similar_matched: usize,
     decimal: Decimal,
 }
 
@@ -154,6 +157,8 @@ impl Document {
             string: Use::Nothing,
             matching: Set::EMPTY,
             matched: 0,
+            similar: Set::EMPTY,
+            similar_matched: 0,
             decimal: Decimal::default(),
         }
     }
@@ -342,6 +347,8 @@ impl Document {
         self.in_key = true;
         self.matching = matching;
         self.matched = 0;
+        self.similar = paths.with_similar_key(matching);
+        self.similar_matched = 0;
         self.string = if matching.is_empty() { Use::Nothing } else { Use::Key };
         At::Text
     }
@@ -387,6 +394,8 @@ impl Document {
             let (depth, length) = (self.depth.wrapping_sub(1), self.matched);
             let here = self.matching.filter(|path| paths.key(path, depth).len() == length);
             self.here = here;
+            let similar = self.similar_here(paths).filter(|path| !here.contains(path));
+            values.ambiguous(paths.values(similar));
             if let Some(level) = self.level() {
                 let again = Set::from_low(level.seen).and(here);
                 level.seen |= here.low();
@@ -394,6 +403,39 @@ impl Document {
             }
         }
         At::Colon
+    }
+
+    /// The paths of which some servers take the key, as far as it has been read, for theirs.
+    fn similar_here(&self, paths: &Paths) -> Set {
+        let (depth, length) = (self.depth.wrapping_sub(1), self.similar_matched);
+        self.similar.filter(|path| paths.key(path, depth).len() == length)
+    }
+
+    /// A zero character in a string. Servers in C end the string before it.
+    fn zero(&self, paths: &Paths, values: &mut Values) {
+        match self.string {
+            Use::Nothing => {}
+            Use::Key => values.ambiguous(paths.values(self.similar_here(paths))),
+            Use::Value => values.ambiguous(self.ends),
+        }
+    }
+
+    /// A byte of a key, for a server that ignores case. Go also takes `ſ` for an `s`, and the sign of Kelvin for a `k`.
+    fn similar(&mut self, paths: &Paths, byte: u8) {
+        let (depth, at) = (self.depth.wrapping_sub(1), self.similar_matched);
+        let wanted = |path: usize| paths.key(path, depth).get(at).copied();
+        let is = |letter: u8| {
+            self.similar.filter(|path| wanted(path).is_some_and(|it| it.eq_ignore_ascii_case(&letter)))
+        };
+        let folded = match byte {
+            0xc5 => is(b's'),
+            0xe2 => is(b'k'),
+            // The rest of such a letter.
+            0x84 | 0xaa | 0xbf if is(byte).is_empty() => return,
+            _ => Set::EMPTY,
+        };
+        self.similar = if folded.is_empty() { is(byte) } else { folded };
+        self.similar_matched += 1;
     }
 
     /// Characters of a string.
@@ -407,7 +449,13 @@ impl Document {
                     paths.key(path, depth).get(from..).is_some_and(|rest| rest.starts_with(bytes))
                 });
                 self.matched += bytes.len();
-                if self.matching.is_empty() {
+                for &byte in bytes {
+                    if self.similar.is_empty() {
+                        break;
+                    }
+                    self.similar(paths, byte);
+                }
+                if self.matching.is_empty() && self.similar.is_empty() {
                     self.string = Use::Nothing;
                 }
             }
@@ -447,6 +495,9 @@ impl Document {
                 let units = if high == 0 { units.get(1..) } else { units.get(..) };
                 match char::decode_utf16(units.unwrap_or_default().iter().copied()).next() {
                     Some(Ok(character)) => {
+                        if character == '\0' {
+                            self.zero(paths, values);
+                        }
                         self.piece(paths, values, character.encode_utf8(&mut [0; 4]).as_bytes());
                         At::Text
                     }

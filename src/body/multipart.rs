@@ -190,9 +190,12 @@ impl Part {
                 self.is_unclear |= is_file;
             }
             1 => {
-                // Parts or a message within a part are fields for some servers, and a type may have a name.
+                // Parts, a message or pairs within a part are fields for some servers, and a type may have a name.
                 let value = value.as_bytes();
-                if ["multipart/", "message/", "name="].iter().any(|word| contains(value, word.as_bytes())) {
+                if ["multipart/", "message/", "form-urlencoded", "name="]
+                    .iter()
+                    .any(|word| contains(value, word.as_bytes()))
+                {
                     return None;
                 }
                 self.is_unclear |= !is_plain_text(value);

@@ -10,7 +10,8 @@
 //! | an index | `choices[0].text` | an item of an array, counted from 0 |
 //! | any index | `[*].usage`, `items[*].n` | all items of an array |
 //!
-//! A key matches the same characters and nothing else, however the document spells them: `"us\u0065r"` is `user`, `"User"` is not.
+//! A key matches the same characters and nothing else, however the document spells them: `"us\u0065r"` is `user`, `"User"` is not. In a body
+//! that a client has written, [`Scanner::only`](super::Scanner::only) does not choose between such two.
 
 use core::fmt;
 
@@ -110,6 +111,8 @@ pub struct Paths {
     indexes: ByDepth,
     /// The paths with so many segments, minus one.
     ends: ByDepth,
+    /// Whether a client has written the bodies: see [`Paths::of_clients`].
+    of_clients: bool,
     /// Finds where a value may stand. `None`: some path has no key, so each document has to be read.
     search: Option<Search>,
 }
@@ -144,6 +147,12 @@ impl Paths {
         Ok(table)
     }
 
+    /// For bodies that clients write: also a key that only some servers take for the one of a path makes that path ambiguous.
+    #[must_use]
+    pub fn of_clients(self) -> Self {
+        Self { of_clients: true, ..self }
+    }
+
     fn compiled(paths: &[&str]) -> Result<Self, PathError> {
         let no_paths = [Set::EMPTY; MAX_DEPTH];
         let mut table = Self {
@@ -154,6 +163,7 @@ impl Paths {
             any_index: no_paths,
             indexes: no_paths,
             ends: no_paths,
+            of_clients: false,
             search: None,
         };
         for (path, text) in paths.iter().enumerate() {
@@ -206,6 +216,11 @@ impl Paths {
     /// Those of `paths` whose segment after `depth` others is a key.
     pub(super) fn with_key(&self, paths: Set, depth: usize) -> Set {
         paths.and(at(&self.keys, depth))
+    }
+
+    /// Those of `paths` whose key some servers may take another one for.
+    pub(super) const fn with_similar_key(&self, paths: Set) -> Set {
+        if self.of_clients { paths } else { Set::EMPTY }
     }
 
     /// Those of `paths` whose segment after `depth` others is this index, or any.

@@ -220,10 +220,10 @@ impl Scanner {
     /// Only for tables of [`Paths::new`] and bodies of [`Form::Json`]. In the other forms, this may miss a key that occurs twice in a
     /// document without a value.
     ///
-    /// Keys are compared byte by byte. A server that ignores their case may still take another key, such as `User` for `user`.
-    ///
     /// # Errors
-    /// [`Ambiguous`] if there are several, or if a key on the way to it occurs twice in one object, however it is spelled.
+    /// [`Ambiguous`] if there are several, if a key on the way to it occurs twice in one object, however it is spelled, or if it has a zero
+    /// character. In a table [of clients](Paths::of_clients) also if some servers take another key for one on the way to it: one in another
+    /// case, or with a zero character behind it.
     pub fn only(&self, path: usize) -> Result<Option<Value<'_>>, Ambiguous> {
         if self.values.is_ambiguous(path) { Err(Ambiguous) } else { Ok(self.last(path)) }
     }

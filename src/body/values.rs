@@ -24,7 +24,8 @@ pub enum Value<'a> {
     Nested,
 }
 
-/// A path leads to several values, or a key on it occurs twice in one object. Another reader may see another value.
+/// A path leads to several values, or a key on it occurs twice in one object, or servers differ in how they read it. Another reader may see
+/// another value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous;
 

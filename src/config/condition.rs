@@ -10,7 +10,7 @@ use crate::policy::index::MAX_CONDITIONS;
 use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
 use crate::policy::pattern::Pattern;
 use crate::request::Property;
-use crate::request::body::FIELD;
+use crate::request::body::{FIELD, FIELD_APART};
 use crate::request::pairs::Semicolon;
 use crate::request::path::TrailingSlash;
 use crate::sorted_map::sorted;
@@ -251,7 +251,8 @@ fn query_test(view: &View<'_, QueryTestFields>) -> Condition {
 
 object! {
     static COOKIE_TEST: CookieTestFields = "cookie_test", at_most_one(exact, one_of, prefix, regex, present),
-        "A test on a cookie; with a name only: it is there. Quotes around the value are not part of it, and a comma ends it as a `;` does.";
+        "A test on a cookie; with a name only: it is there. Its value counts as it stands, without \
+            quotes around it, and percent-decoded: each is a reading. A comma ends it as a `;` does.";
     name: Text = text(&TEXT).required("The cookie's name."),
     exact: Option<Text> = exact(),
     one_of as "in": Option<List<Text>> = one_of(),
@@ -334,6 +335,7 @@ object! {
     static FIELD_TEST: FieldTestFields = "body_form_test", at_most_one(exact, one_of, prefix, regex, present),
         "A test on a field of the HTML form in the request's body; with a name only: it is there.";
     field: Text = field(),
+    in_query: Word<&'static str> = in_query(),
     exact: Option<Text> = exact(),
     one_of as "in": Option<List<Text>> = one_of(),
     prefix: Option<Text> = prefix(),
@@ -342,17 +344,29 @@ object! {
 }
 
 fn field_test(view: &View<'_, FieldTestFields>) -> Condition {
-    Condition::Body(form_field(view.get(&FIELD_TEST.field)), value_test!(view, FIELD_TEST))
+    let field = form_field(view.get(&FIELD_TEST.in_query), view.get(&FIELD_TEST.field));
+    Condition::Body(field, value_test!(view, FIELD_TEST))
 }
 
 /// The name of a form's field.
 pub(super) const fn field() -> Draft<Text> {
-    text(&TEXT).required("The field's name, decoded. Capitals count.")
+    text(&TEXT).required("The field's name, decoded. In a form with a field of this name in other capitals, it cannot be read.")
 }
 
-/// The same among the paths of values in a body.
-pub(super) fn form_field(name: &str) -> String {
-    [FIELD, name].concat()
+/// What a field means that the query has, too: how the path of the field begins.
+pub(super) const fn in_query() -> Draft<Word<&'static str>> {
+    word(&IN_QUERY).default("\"unreadable\"", "What a parameter of this name in the query means.")
+}
+
+static IN_QUERY: Words<&'static str> = words! {
+    "unreadable" => FIELD, "Some servers join the query and the form, and read the parameter in place of the field: the field cannot be \
+        read (see [HTML forms](bodies.md#html-forms)).";
+    "ignored" => FIELD_APART, "Your upstreams read this field in the body alone.";
+};
+
+/// The path of a field among those of values in a body.
+pub(super) fn form_field(begins: &str, name: &str) -> String {
+    [begins, name].concat()
 }
 
 /// The path of a value in a request's body.

@@ -7,7 +7,7 @@ use super::schema::{Count, Duration, Errors, View, count, duration, object};
 use crate::limit::MIN_WINDOW;
 use crate::policy::Policy;
 use crate::policy::list::Conditions;
-use crate::request::body::{FIELD, MAX_BODY_PATHS, Wanted};
+use crate::request::body::{MAX_BODY_PATHS, Wanted, field};
 use crate::response::{Api, Body, Settings};
 use crate::time::Micros;
 
@@ -47,7 +47,7 @@ pub(super) fn read(
     policies.iter().for_each(|policy| policy.body_paths(&mut add));
     let listed = lists.into_iter().flat_map(|list| list.conditions());
     listed.for_each(|condition| condition.body_paths(&mut add));
-    let fields = paths.iter().filter(|path| path.starts_with(FIELD)).count();
+    let fields = paths.iter().filter(|path| field(path).is_some()).count();
     let of_json = paths.len().saturating_sub(fields);
     for (found, what) in [(of_json, "paths of `body_json`"), (fields, "fields of `body_form`")] {
         if found > MAX_BODY_PATHS {

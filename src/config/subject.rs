@@ -2,8 +2,8 @@
 //! `subject`: the parts of a request that tell subjects apart.
 
 use super::condition::{
-    attribute_at, attribute_path, body_path, claim, claim_of, field, form_field, payload, semicolon,
-    trailing_slash,
+    attribute_at, attribute_path, body_path, claim, claim_of, field, form_field, in_query, payload,
+    semicolon, trailing_slash,
 };
 use super::schema::{
     Count, Draft, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, list,
@@ -26,7 +26,7 @@ object! {
         "One part of a request that tells subjects apart.";
     client_address: Option<Nested<ClientAddressPartFields>> = nested(&CLIENT_ADDRESS_PART).optional("The client's address."),
     header: Option<Nested<HeaderPartFields>> = nested(&HEADER_PART).optional("A header's value."),
-    cookie: Option<Nested<CookiePartFields>> = nested(&COOKIE_PART).optional("A cookie's value."),
+    cookie: Option<Nested<CookiePartFields>> = nested(&COOKIE_PART).optional("A cookie's value, without quotes around it and percent-decoded."),
     query: Option<Nested<QueryPartFields>> = nested(&QUERY_PART).optional("A query parameter's value, decoded."),
     credential: Option<Nested<CredentialPartFields>> = nested(&CREDENTIAL_PART)
         .optional("The API key or the token, wherever the client sends it. Keys in Redis always have its hash. See [credentials](subjects.md#credentials)."),
@@ -157,7 +157,8 @@ fn source(view: &View<'_, PartFields>) -> Source {
     }
     if let Some(field) = view.get(&PART.body_form) {
         let on_unreadable = field.get(&FIELD_PART.on_unreadable);
-        return Source::Body(form_field(field.get(&FIELD_PART.field)), on_unreadable);
+        let path = form_field(field.get(&FIELD_PART.in_query), field.get(&FIELD_PART.field));
+        return Source::Body(path, on_unreadable);
     }
     Source::Literal(view.get(&PART.literal).unwrap_or_default().into())
 }
@@ -237,6 +238,7 @@ object! {
 object! {
     static FIELD_PART: FieldPartFields = "body_form_part", "A field of the HTML form in the request's body.";
     field: Text = field(),
+    in_query: Word<&'static str> = in_query(),
     on_unreadable: Word<OnUnreadable> = on_unreadable(),
 }
 

@@ -142,7 +142,7 @@ fn query(request: &Request<'_>, name: &[u8], bounds: &Bounds) -> u64 {
             return bounds.max;
         }
         request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
-        let values = pairs::parameters(pairs, text, name);
+        let Ok(values) = pairs::parameters(pairs, text, name) else { return bounds.max };
         bounds.cost(largest(values.iter().map(|value| number(&value.value()))))
     });
     readings.max().unwrap_or(bounds.on_missing)

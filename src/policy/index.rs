@@ -15,9 +15,9 @@
 use core::mem::take;
 
 use super::matcher::{Condition, HostTest, PathTest, ValueTest};
-use crate::request::Request;
 use crate::request::client_ip::{Bits, Network};
 use crate::request::pairs::{self, Semicolon};
+use crate::request::{Request, Unreadable};
 use crate::sorted_map::sorted;
 
 /// The most conditions of an index: the most policies of a configuration, and the longest list.
@@ -196,9 +196,16 @@ impl Filed {
             }
             request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
             for (name, value) in pairs::all_parameters(pairs, text) {
-                let named = self.names.binary_search_by(|(other, _)| name.compare(other).reverse()).ok();
-                if let Some((_, parts)) = named.and_then(|named| self.names.get(named)) {
-                    look_up(parts, &value.value(), &mut found);
+                for (wanted, parts) in &self.names {
+                    match name.names(wanted) {
+                        Ok(false) => {}
+                        Ok(true) if value.is_clear() => look_up(parts, &value.value(), &mut found),
+                        // It may have any value.
+                        Ok(true) | Err(Unreadable) => {
+                            let keys = parts.iter().flat_map(|(_, keys)| keys);
+                            keys.for_each(|(_, place)| found.add(*place));
+                        }
+                    }
                 }
             }
         }

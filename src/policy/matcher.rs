@@ -333,7 +333,7 @@ impl ValueTest {
     fn holds_any<'t>(
         &self,
         pairs: &Pairs,
-        values: impl FnOnce() -> Values<'t>,
+        values: impl FnOnce() -> Result<Values<'t>, Unreadable>,
         searches: &mut Searches<'_, '_>,
         request: &Request<'_>,
         on_ambiguity: OnAmbiguity,
@@ -342,10 +342,12 @@ impl ValueTest {
             return on_ambiguity.in_doubt();
         }
         request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
-        let values = values();
-        if values.is_empty() {
-            return self.holds_absent();
-        }
-        on_ambiguity.over(values, |value| self.holds(value, searches, on_ambiguity))
+        on_ambiguity.test(values(), |values| {
+            if values.is_empty() {
+                return self.holds_absent();
+            }
+            let readings = values.into_iter().flat_map(Sent::readings);
+            on_ambiguity.over(readings, |value| self.holds(value, searches, on_ambiguity))
+        })
     }
 }

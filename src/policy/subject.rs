@@ -76,7 +76,7 @@ impl Source {
                     return Ok(Value::Ambiguous);
                 }
                 request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
-                return Ok(pick(on_multiple, &pairs::cookie(pairs, &header.value, name)));
+                return Ok(pick(on_multiple, &pairs::cookie(pairs, &header.value, name)?));
             }
             Self::Query(name, semicolon) => return Ok(query(name, *semicolon, on_multiple, request)),
             Self::Path(slash) => match (request.path(), slash) {
@@ -273,7 +273,7 @@ fn query<'r>(
             return Value::Ambiguous;
         }
         request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
-        let values = pairs::parameters(pairs, text, name);
+        let Ok(values) = pairs::parameters(pairs, text, name) else { return Value::Ambiguous };
         if found.get_or_insert_with(|| values.clone()) != &values {
             return Value::Ambiguous;
         }

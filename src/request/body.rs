@@ -7,6 +7,7 @@
 //! upstream may. Of a form, only that of its type counts.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Attributes, Unreadable};
@@ -15,8 +16,18 @@ use crate::body::{self, Fields, Form, HtmlForm, IdScanner, Ids, MAX_PATHS, Paths
 /// The most paths of JSON, and the most fields of forms, that all policies of a configuration have together.
 pub const MAX_BODY_PATHS: usize = MAX_PATHS;
 
-/// What the name of a form's field begins with among the paths: `form:user`. No path of JSON begins so.
+/// What the name of a form's field begins with among the paths: `form:user`. No path of JSON begins so. The field is unreadable where the
+/// query has a parameter of its name.
 pub const FIELD: &str = "form:";
+
+/// The same for a field that the server keeps apart from the query.
+pub const FIELD_APART: &str = "form apart:";
+
+/// The name of the form's field at such a path.
+#[must_use]
+pub fn field(path: &str) -> Option<&str> {
+    path.strip_prefix(FIELD).or_else(|| path.strip_prefix(FIELD_APART))
+}
 
 /// What a configuration needs of request bodies.
 #[derive(Debug)]
@@ -32,10 +43,16 @@ impl Wanted {
     /// The values at these paths, in bodies of at most so many bytes. `None` if one is no path, or if they are too many.
     #[must_use]
     pub fn new(names: Vec<String>, max_bytes: usize) -> Option<Self> {
-        let (fields, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.starts_with(FIELD));
-        let paths = Paths::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).ok()?;
-        let fields = fields.iter().filter_map(|name| name.strip_prefix(FIELD)).map(str::to_owned).collect();
-        Some(Self { names, paths: Arc::new(paths), fields, max_bytes, has_ids: false })
+        let (fields, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| field(name).is_some());
+        let paths = Paths::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).ok()?.of_clients();
+        let fields: BTreeSet<_> = fields.iter().filter_map(|name| field(name)).map(str::to_owned).collect();
+        Some(Self {
+            names,
+            paths: Arc::new(paths),
+            fields: fields.into_iter().collect(),
+            max_bytes,
+            has_ids: false,
+        })
     }
 
     /// With the ids of calls of JSON-RPC, by which a rejection names them.
@@ -187,6 +204,11 @@ impl Body {
         !matches!(self.read, Read::Part(..))
     }
 
+    /// Whether it is a form, and not an empty one.
+    pub(super) const fn is_form(&self) -> bool {
+        matches!(self.read, Read::Whole(Reader::Form(_), _))
+    }
+
     /// Whether it could not be read.
     #[must_use]
     pub const fn is_unreadable(&self) -> bool {
@@ -206,7 +228,7 @@ impl Body {
     fn value(&self, path: &str) -> Result<Option<Value<'_>>, Unreadable> {
         match &self.read {
             Read::Empty => Ok(None),
-            Read::Whole(reader, _) => match (reader, path.strip_prefix(FIELD)) {
+            Read::Whole(reader, _) => match (reader, field(path)) {
                 (Reader::Form(fields), Some(name)) => {
                     fields.only(name).map(|text| text.map(Value::Text)).map_err(|_| Unreadable)
                 }

@@ -5,7 +5,7 @@
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A CIDR block. IPv4-mapped IPv6 is IPv4, in blocks as in addresses.
+/// A CIDR block. IPv6 that stands for IPv4 (mapped, or of NAT64) is IPv4, in blocks as in addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
     address: IpAddr,
@@ -35,9 +35,13 @@ impl Network {
         if prefix > width {
             return Err(None);
         }
-        let address = written.to_canonical();
+        let address = canonical(written);
         let prefix =
             if address.is_ipv4() && written.is_ipv6() { prefix.checked_sub(96).ok_or(None)? } else { prefix };
+        // All of NAT64 would be all of IPv4, which a list of networks of IPv6 does not mean.
+        if prefix == 0 && address != written.to_canonical() {
+            return Err(None);
+        }
         let network = Self { address: mask(address, prefix), prefix };
         if network.address == address { Ok(network) } else { Err(Some(network)) }
     }
@@ -270,17 +274,29 @@ pub const fn is_of_a_host(address: IpAddr) -> bool {
     }
 }
 
+/// The address of IPv4 that an address of IPv6 stands for: one that is mapped (`::ffff:192.0.2.1`), or of the well-known prefix of NAT64
+/// (`64:ff9b::192.0.2.1`, RFC 6052), by which servers without IPv4 see its clients. Any other address is itself.
+fn canonical(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) if v6.to_bits() >> 32 == 0x0064_ff9b << 64 => {
+            let [.., a, b, c, d] = v6.octets();
+            Ipv4Addr::new(a, b, c, d).into()
+        }
+        address => address.to_canonical(),
+    }
+}
+
 /// The address in `192.0.2.1:443`, `[2001:db8::1]:443`, or either without its port. A zone (`%eth0`) is dropped.
 #[must_use]
 pub fn connection(text: &[u8]) -> Option<IpAddr> {
     let text = core::str::from_utf8(text).ok()?;
     if let Ok(address) = text.parse::<IpAddr>() {
-        return Some(address.to_canonical());
+        return Some(canonical(address));
     }
     if let Ok(socket) = text.parse::<SocketAddr>() {
-        return Some(socket.ip().to_canonical());
+        return Some(canonical(socket.ip()));
     }
     let inner = text.strip_prefix('[').and_then(|text| text.split(']').next()).unwrap_or(text);
     let inner = inner.split('%').next().unwrap_or(inner);
-    inner.parse::<Ipv6Addr>().ok().map(|address| IpAddr::V6(address).to_canonical())
+    inner.parse::<Ipv6Addr>().ok().map(|address| canonical(address.into()))
 }

@@ -37,8 +37,8 @@ impl Endpoint {
 fn parameter(request: &Request<'_>, name: &[u8]) -> Option<Vec<u8>> {
     let (text, query) = request.query()?;
     let pairs = query.readings(Semicolon::Literal).next()?;
-    let values = pairs::parameters(pairs, text, name);
-    values.first().map(|value| value.value().into_owned()).filter(|value| !value.is_empty())
+    let named = pairs::all_parameters(pairs, text).find(|(other, _)| other.equals(name));
+    named.map(|(_, value)| value.value().into_owned()).filter(|value| !value.is_empty())
 }
 
 /// The attributes of the request that an enquiry is about: those of the enquiry, with another method and another path, and without

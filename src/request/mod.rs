@@ -18,9 +18,9 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use body::{Body, Wanted};
+use body::{Body, FIELD, Wanted};
 use client_ip::Trust;
-use pairs::{LONGEST_PAIRS, MAX_PAIRS, Pairs, Query};
+use pairs::{LONGEST_PAIRS, MAX_PAIRS, Pairs, Query, Semicolon};
 use path::{DecodedPath, Path, Split};
 
 /// The host failed to read an attribute, which the request may or may not have.
@@ -291,9 +291,15 @@ impl<'a> Request<'a> {
     /// The text of the value at a path of the JSON body; `None` if there is none.
     ///
     /// # Errors
-    /// [`Unreadable`], also for a body that has not come yet: see [`Request::awaits_body`].
+    /// [`Unreadable`], also for a body that has not come yet: see [`Request::awaits_body`]. Also for a field of a form, if the query has a
+    /// parameter of its name.
     pub fn body_text(&self, path: &str) -> Result<Option<Cow<'a, [u8]>>, Unreadable> {
-        self.body()?.map_or(Ok(None), |body| body.text(path))
+        let Some(body) = self.body()? else { return Ok(None) };
+        // Servers that join both read the parameter's value, or both.
+        if path.strip_prefix(FIELD).is_some_and(|name| body.is_form() && self.may_have_parameter(name)) {
+            return Err(Unreadable);
+        }
+        body.text(path)
     }
 
     /// The number at a path of the JSON body, rounded up; `None` if there is none.
@@ -400,6 +406,17 @@ impl<'a> Request<'a> {
         split.path.as_ref()?;
         let text = target.get(split.query.clone()).unwrap_or_default();
         Some((text, self.query.get_or_init(|| Query::new(text))))
+    }
+
+    /// Whether some server finds a parameter of this name in the query.
+    fn may_have_parameter(&self, name: &str) -> bool {
+        self.query().is_none_or(|(text, query)| {
+            query.readings(Semicolon::Ambiguous).any(|pairs| {
+                self.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
+                let values = pairs::parameters(pairs, text, name.as_bytes());
+                pairs.truncated() || values.map_or(true, |values| !values.is_empty())
+            })
+        })
     }
 
     /// The cookie header, and where its cookies are in it.

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Names and values inside one string: query parameters and cookies. A string is parsed once per request, into ranges. A
 //! name is compared while it is decoded; a value is decoded only when its bytes are needed.
+//!
+//! Servers differ in how they read what clients do not usually write. So a value counts only if all servers read the same of it; otherwise
+//! what has its name is [`Unreadable`].
 
 use core::cmp::Ordering;
 use std::borrow::Cow;
 
-use super::path::{Decoded, Plus};
+use super::Unreadable;
+use super::path::{Decoded, Plus, has_wrong_escape};
+use crate::body::is_taken_for;
 use crate::inline_vec::InlineVec;
 
 /// The most pairs of a query or of a cookie header that are read. A string with more is ambiguous.
@@ -17,21 +22,76 @@ pub const LONGEST_PAIRS: usize = 16 * 1024;
 /// A value as it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent<'t> {
+    /// Without quotes around it.
     raw: &'t [u8],
-    escaped: bool,
+    /// As it stands.
+    whole: &'t [u8],
+    /// Whether it is percent-encoded, and what a `+` is then.
+    escaped: Option<Plus>,
 }
 
 impl<'t> Sent<'t> {
     /// A value without escapes.
     #[must_use]
     pub const fn plain(raw: &'t [u8]) -> Self {
-        Self { raw, escaped: false }
+        Self { raw, whole: raw, escaped: None }
     }
 
     /// A value that is percent-encoded, with `+` for a space.
     #[must_use]
     pub const fn escaped(raw: &'t [u8]) -> Self {
-        Self { raw, escaped: true }
+        Self { raw, whole: raw, escaped: Some(Plus::IsSpace) }
+    }
+
+    /// The value of a cookie. Some servers take quotes around it away and decode it, others do neither.
+    fn of_cookie(whole: &'t [u8]) -> Result<Self, Unreadable> {
+        let raw = match whole.strip_prefix(b"\"") {
+            Some(begun) => begun.strip_suffix(b"\"").filter(|raw| !raw.contains(&b'\\')).ok_or(Unreadable)?,
+            None => whole,
+        };
+        let escaped = raw.contains(&b'%').then_some(Plus::IsPlus);
+        // Some servers end a value, or all cookies, at a quote within it.
+        if raw.contains(&b'"') { Err(Unreadable) } else { Self { raw, whole, escaped }.clear() }
+    }
+
+    /// The value, if all servers that decode it read the same: its escapes are right, and it is UTF-8 without a zero byte, at which some
+    /// end it, and without a byte order mark, which some drop.
+    fn clear(self) -> Result<Self, Unreadable> {
+        let is_clear = match self.escaped {
+            Some(_) if has_wrong_escape(self.raw) => false,
+            _ if self.decoded().all(|byte| byte.is_ascii() && byte != 0) => true,
+            _ => core::str::from_utf8(&self.value())
+                .is_ok_and(|text| !text.contains('\0') && !text.starts_with('\u{feff}')),
+        };
+        if is_clear { Ok(self) } else { Err(Unreadable) }
+    }
+
+    /// What servers read: it, and of a cookie also what those read that do not decode it, or keep its quotes.
+    pub fn readings(self) -> impl Iterator<Item = Self> {
+        let undecoded = (self.escaped == Some(Plus::IsPlus)).then_some(Self::plain(self.raw));
+        let quoted = (self.whole.len() > self.raw.len()).then_some(Self::plain(self.whole));
+        core::iter::once(self).chain(undecoded).chain(quoted)
+    }
+
+    /// Whether it is the name `wanted`.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if only some servers take it for that: also if an escape in it is wrong, of which each server makes another name.
+    pub fn names(&self, wanted: &[u8]) -> Result<bool, Unreadable> {
+        if self.equals(wanted) {
+            return Ok(true);
+        }
+        if has_wrong_escape(self.raw) || is_taken_for(self.decoded(), wanted) {
+            Err(Unreadable)
+        } else {
+            Ok(false)
+        }
+    }
+
+    /// Whether its value is clear: see [`Sent::names`] for names.
+    #[must_use]
+    pub fn is_clear(self) -> bool {
+        self.clear().is_ok()
     }
 
     /// How long it is as it was sent; decoded it is at most as long.
@@ -43,7 +103,7 @@ impl<'t> Sent<'t> {
     /// Whether its value is `wanted`. Allocates nothing.
     #[must_use]
     pub fn equals(&self, wanted: &[u8]) -> bool {
-        if !self.escaped {
+        if self.escaped.is_none() {
             return self.raw == wanted;
         }
         // An escape has three bytes.
@@ -54,7 +114,7 @@ impl<'t> Sent<'t> {
     /// How its value and `other` are ordered. Allocates nothing.
     #[must_use]
     pub fn compare(&self, other: &[u8]) -> Ordering {
-        if !self.escaped {
+        if self.escaped.is_none() {
             return self.raw.cmp(other);
         }
         self.decoded().cmp(other.iter().copied())
@@ -63,7 +123,7 @@ impl<'t> Sent<'t> {
     /// Whether its value begins with `prefix`. Allocates nothing.
     #[must_use]
     pub fn begins_with(&self, prefix: &[u8]) -> bool {
-        if !self.escaped {
+        if self.escaped.is_none() {
             return self.raw.starts_with(prefix);
         }
         let mut decoded = self.decoded();
@@ -73,7 +133,7 @@ impl<'t> Sent<'t> {
     /// The value.
     #[must_use]
     pub fn value(&self) -> Cow<'t, [u8]> {
-        if !self.escaped || !self.raw.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        if self.escaped.is_none() || !self.raw.iter().any(|byte| matches!(byte, b'%' | b'+')) {
             return Cow::Borrowed(self.raw);
         }
         let mut value = Vec::with_capacity(self.raw.len());
@@ -81,8 +141,8 @@ impl<'t> Sent<'t> {
         Cow::Owned(value)
     }
 
-    const fn decoded(&self) -> Decoded<'t> {
-        Decoded::new(self.raw, Plus::IsSpace)
+    fn decoded(&self) -> Decoded<'t> {
+        Decoded::new(self.raw, self.escaped)
     }
 }
 
@@ -193,9 +253,16 @@ pub enum Semicolon {
 pub type Values<'t> = InlineVec<Sent<'t>>;
 
 /// The values of the parameter `name` in the `pairs` of the query `text`.
-pub fn parameters<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Values<'t> {
-    let named = pairs.halves(text).filter(|(key, _)| Sent::escaped(key).equals(name));
-    named.map(|(_, value)| Sent::escaped(value)).collect()
+///
+/// # Errors
+/// [`Unreadable`] if servers differ in what they read under this name.
+pub fn parameters<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Result<Values<'t>, Unreadable> {
+    let named = all_parameters(pairs, text).filter_map(|(key, value)| match key.names(name) {
+        Ok(true) => Some(value.clear()),
+        Ok(false) => None,
+        Err(Unreadable) => Some(Err(Unreadable)),
+    });
+    named.collect()
 }
 
 /// The names and values of all parameters in the `pairs` of the query `text`.
@@ -210,12 +277,17 @@ pub fn cookies(header: &[u8]) -> Pairs {
     Pairs::parse(header, |byte| byte == b';' || byte == b',')
 }
 
-/// The values of the cookie `name` in the `pairs` of the header `text`, without the quotes around them.
-pub fn cookie<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Values<'t> {
-    let named = pairs.halves(text).filter(|(key, _)| key.trim_ascii() == name);
-    let unquoted = named.map(|(_, value)| {
-        let value = value.trim_ascii();
-        Sent::plain(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
+/// The values of the cookie `name` in the `pairs` of the header `text`, decoded and without the quotes around them.
+///
+/// # Errors
+/// [`Unreadable`] if servers differ in what they read under this name, or find several values where one stands.
+pub fn cookie<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Result<Values<'t>, Unreadable> {
+    let named = pairs.halves(text).filter_map(|(key, value)| {
+        let key = key.trim_ascii();
+        if key == name {
+            return Some(Sent::of_cookie(value.trim_ascii()));
+        }
+        is_taken_for(Decoded::new(key, Some(Plus::IsSpace)), name).then_some(Err(Unreadable))
     });
-    unquoted.collect()
+    named.collect()
 }

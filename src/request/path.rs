@@ -158,7 +158,7 @@ mod kind {
 fn may_be_any(raw: &[u8]) -> bool {
     let (mut kinds, mut climbs) = (0, false);
     let mut segment = Segment::default();
-    let mut decoded = Decoded::new(raw, Plus::IsPlus);
+    let mut decoded = Decoded::new(raw, Some(Plus::IsPlus));
     // The slash that a path begins with ends no segment.
     if raw.first() == Some(&b'/') {
         decoded.next();
@@ -287,21 +287,21 @@ fn authority(path: &[u8]) -> usize {
 }
 
 /// What `+` means: a space in a query, itself in a path.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plus {
     IsPlus,
     IsSpace,
 }
 
-/// `%41` becomes `A`; a `%` that begins no escape stays as it is. Once only: what an escape hides stays hidden.
+/// `%41` becomes `A`; a `%` that begins no escape stays as it is. Once only: what an escape hides stays hidden. `None`: nothing is decoded.
 pub(crate) struct Decoded<'t> {
     rest: &'t [u8],
-    plus: Plus,
+    escaped: Option<Plus>,
 }
 
 impl<'t> Decoded<'t> {
-    pub(crate) const fn new(text: &'t [u8], plus: Plus) -> Self {
-        Self { rest: text, plus }
+    pub(crate) const fn new(text: &'t [u8], escaped: Option<Plus>) -> Self {
+        Self { rest: text, escaped }
     }
 }
 
@@ -312,22 +312,28 @@ impl Iterator for Decoded<'_> {
         let (&byte, after) = self.rest.split_first()?;
         self.rest = after;
         Some(match (byte, after) {
-            (b'%', [high, low, rest @ ..]) => match hex(*high).zip(hex(*low)) {
+            (b'%', [high, low, rest @ ..]) if self.escaped.is_some() => match hex(*high).zip(hex(*low)) {
                 Some((high, low)) => {
                     self.rest = rest;
                     high << 4 | low
                 }
                 None => byte,
             },
-            (b'+', _) if self.plus == Plus::IsSpace => b' ',
+            (b'+', _) if self.escaped == Some(Plus::IsSpace) => b' ',
             (byte, _) => byte,
         })
     }
 }
 
+/// Whether a `%` in it begins no escape.
+pub(crate) fn has_wrong_escape(text: &[u8]) -> bool {
+    let is_right = |after: &[u8]| matches!(after, [high, low, ..] if hex(*high).and(hex(*low)).is_some());
+    text.split(|&byte| byte == b'%').skip(1).any(|after| !is_right(after))
+}
+
 fn percent_decode(text: &[u8], plus: Plus) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
-    out.extend(Decoded::new(text, plus));
+    out.extend(Decoded::new(text, Some(plus)));
     out
 }
 

@@ -200,6 +200,12 @@ fn is_too_wide(network: &Network) -> bool {
 }
 
 fn trust(config: &Config, found: &mut Vec<Finding>) {
+    if config.trust.header() == "forwarded" && !config.trust.is_connection() {
+        let reason = "an entry of `Forwarded` (RFC 7239) is no plain address, as in `for=192.0.2.1;proto=https`, and weir does not read it: \
+                      every client has the address of the connection";
+        let advice = "Let your proxies append to X-Forwarded-For, and name that header";
+        found.push(warning(code::FORWARDED_HEADER, "client_address.header", reason, advice));
+    }
     let Proxies::Networks(networks) = config.trust.proxies() else { return };
     for (place, network) in networks.iter().enumerate().filter(|(_, network)| is_too_wide(network)) {
         found.push(warning(

@@ -46,6 +46,7 @@ codes! {
     LARGE_LOG = "large-log";
     WARNED_ALWAYS = "warned-always";
     TRUSTS_EVERYBODY = "trusts-everybody";
+    FORWARDED_HEADER = "forwarded-header";
     UNVERIFIED_SUBJECT = "unverified-subject";
     UNHASHED_CREDENTIAL = "unhashed-credential";
     PLAIN_HASH = "plain-hash";
@@ -64,6 +65,8 @@ codes! {
     FAIL_OPEN = "fail-open";
     SINGLE_BEFORE_CLUSTER = "single-before-cluster";
     CLIENT_CHOSEN_ADDRESS = "client-chosen-address";
+    UNDERSCORE_HEADERS = "underscore-headers";
+    OWN_ADDRESS = "own-address";
     IDLE_TIMEOUT = "idle-timeout";
     TRAILERS_DROPPED = "trailers-dropped";
     UNREAD_BODIES = "unread-bodies";

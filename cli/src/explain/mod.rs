@@ -36,8 +36,9 @@ use weir::config::{Config, Evaluation, Step};
 use weir::decision::{CheckAnswer, Decision};
 use weir::limit::{Outcome, RetryAfter, Subject};
 use weir::policy::{self, Check, Mode, Policy, Ruling};
+use weir::request::client_ip::connection;
 use weir::request::sample::Sample;
-use weir::request::{Attributes as _, Request, is_grpc};
+use weir::request::{Attributes, Request, is_grpc};
 use weir::response::{self, Verdict};
 use weir::script::{Form, Plan};
 use weir::time::Micros;
@@ -107,6 +108,8 @@ pub(super) fn explain<'a>(
 pub(super) struct Explanation<'a> {
     config: &'a Config,
     client: Option<String>,
+    /// The header with the chain of proxies, if Envoy appends its machine's own address to that.
+    appended: Option<&'a str>,
     /// The method and the path that a quota request asks for.
     enquiry: Option<(String, String)>,
     listed: Option<Listed>,
@@ -174,6 +177,11 @@ impl<'a> Asking<'a> {
         let body = request::body(config, sample);
         let request = request::request(config, sample, body.as_ref());
         let client = request.client().ok().flatten().map(|client| client.to_string());
+        let source = Attributes::property(sample, &["source", "address"]).ok().flatten();
+        let is_local =
+            source.and_then(|source| connection(&source)).is_some_and(|address| address.is_loopback());
+        let chain = Some(config.trust.header()).filter(|_| is_local && !config.trust.is_connection());
+        let appended = chain.filter(|chain| matches!(request.header(chain), Ok(Some(_))));
         let asked = config.asked(&request);
         let asked_about = asked.as_ref().map(|asked| Request::new(asked, &config.trust));
         let (mut enquiry, mut listed, mut rulings) = (None, None, Vec::new());
@@ -204,7 +212,7 @@ impl<'a> Asking<'a> {
             policies.push(Ruled { policy, ruling, words, counted, asked });
         }
         let answer = self.answer(&evaluation, sample, &policies);
-        Ok(Explanation { config, client, enquiry, listed, policies, unevaluated, answer })
+        Ok(Explanation { config, client, appended, enquiry, listed, policies, unevaluated, answer })
     }
 
     /// The limits of a policy that applies, if the filter asks them.

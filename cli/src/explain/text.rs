@@ -14,6 +14,10 @@ impl Explanation<'_> {
             Some(client) => writeln!(out, "client {client}")?,
             None => writeln!(out, "no client address that can be read")?,
         }
+        if let Some(chain) = self.appended {
+            let told = "the connection comes from this machine: Envoy, if it has `use_remote_address`, appends the machine's own address";
+            writeln!(out, "  {told} to {chain}, so give that as the last hop")?;
+        }
         if let Some((method, target)) = &self.enquiry {
             writeln!(out, "a quota request for {method} {target}, which weir answers")?;
         }

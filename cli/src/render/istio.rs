@@ -53,6 +53,20 @@ spec:
   configPatches: $patches
 ";
 
+/// Refuses headers that an upstream may read under another name.
+const UNDERSCORES: &str = r#"
+applyTo: NETWORK_FILTER
+match:
+  context: $context
+  listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager}}}
+patch:
+  operation: MERGE
+  value:
+    typed_config:
+      "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+      common_http_protocol_options: {headers_with_underscores_action: REJECT_REQUEST}
+"#;
+
 /// Inserts the limiter.
 const INSERT: &str = "
 applyTo: HTTP_FILTER
@@ -84,6 +98,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
         made.push((Vec::new(), super::gateway::secret(&namespace, rendering.password_file())));
     }
     let mut patches = connections(rendering, &shipped);
+    patches.push(Tree::template(UNDERSCORES, &[("context", arguments.context.word().into())]));
     // A WasmPlugin has no field for what `body_json` needs.
     if rendering.reads_bodies() {
         if arguments.image.is_some() {

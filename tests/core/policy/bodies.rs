@@ -40,6 +40,7 @@ fn subjects() {
     let by_user = r#""subject": [{"body_json": {"path": "user"}}]"#;
     let missing =
         r#""subject": [{"body_json": {"path": "user", "on_unreadable": "missing"}, "on_missing": "deny"}]"#;
+    let by_key = r#""subject": [{"body_json": {"path": "key.id"}}]"#;
     let nested = r#""subject": [{"body_json": {"path": "login['e-mail']"}, "on_missing": "skip"}]"#;
     rows(&[
         ("a text", by_user, r#"{"user": "ann"}"#, "{p|ann} 1"),
@@ -62,6 +63,57 @@ fn subjects() {
         ("none", by_user, r#"{"name": "ann"}"#, "{p|%-} 1"),
         ("an empty body", by_user, "", "{p|%-} 1"),
         ("twice", by_user, r#"{"user": "ann", "user": "bob"}"#, "deny ambiguous 0"),
+        // Servers in C end a string at a zero character; Go and ASP.NET ignore the case of keys.
+        ("a zero character", by_user, r#"{"user": "ann\u0000N"}"#, "deny ambiguous 0"),
+        ("a zero character, of another value", by_user, r#"{"user": "ann", "b": "\u0000"}"#, "{p|ann} 1"),
+        (
+            "a zero character behind the key",
+            by_user,
+            r#"{"user\u0000": "ann", "user": "bob"}"#,
+            "deny ambiguous 0",
+        ),
+        ("also alone", by_user, r#"{"user\u0000x": "ann"}"#, "deny ambiguous 0"),
+        (
+            "behind another key",
+            by_user,
+            r#"{"users\u0000": "ann", "use\u0000r": 1, "user": "bob"}"#,
+            "{p|bob} 1",
+        ),
+        ("another case", by_user, r#"{"user": "ann", "User": "bob"}"#, "deny ambiguous 0"),
+        ("also alone", by_user, r#"{"USER": "bob"}"#, "deny ambiguous 0"),
+        (
+            "another case and a zero character",
+            by_user,
+            r#"{"uSER\u0000": "bob", "user": "ann"}"#,
+            "deny ambiguous 0",
+        ),
+        (
+            "a letter that Go takes for an s",
+            by_user,
+            r#"{"u\u017fer": "bob", "user": "ann"}"#,
+            "deny ambiguous 0",
+        ),
+        ("as it is", by_user, r#"{"uſer": "bob", "user": "ann"}"#, "deny ambiguous 0"),
+        ("only like it", by_user, r#"{"Users": 1, "US": 2, "uňer": 3, "user": "ann"}"#, "{p|ann} 1"),
+        ("the sign of Kelvin", by_key, r#"{"\u212aey": {"id": 7}, "key": {"id": 8}}"#, "deny ambiguous 0"),
+        ("case on the way", by_key, r#"{"KEY": {"id": 7}, "key": {"id": 8}}"#, "deny ambiguous 0"),
+        ("case at the end", by_key, r#"{"key": {"id": 8, "Id": 7}}"#, "deny ambiguous 0"),
+        (
+            "case elsewhere",
+            by_key,
+            r#"{"other": {"KEY": 1, "ID": 2}, "key": {"id": 8, "in": {"ID": 3}}}"#,
+            "{p|8} 1",
+        ),
+        ("half of a pair of surrogates", by_user, r#"{"user": "ann\ud800"}"#, "deny ambiguous 0"),
+        ("no number", by_user, r#"{"user": "ann", "n": NaN}"#, "deny ambiguous 0"),
+        ("a comment", by_user, r#"{"user": "ann" /* */}"#, "deny ambiguous 0"),
+        ("a comma at the end", by_user, r#"{"user": "ann",}"#, "deny ambiguous 0"),
+        (
+            "nested too deep",
+            by_user,
+            &format!("{{\"a\": {}, \"user\": \"ann\"}}", "[".repeat(1025)),
+            "deny ambiguous 0",
+        ),
         ("twice, spelled otherwise", by_user, r#"{"user": "ann", "\u0075ser": "ann"}"#, "deny ambiguous 0"),
         ("an object", by_user, r#"{"user": {"name": "ann"}}"#, "deny ambiguous 0"),
         ("an array", by_user, r#"{"user": ["ann"]}"#, "deny ambiguous 0"),
@@ -101,7 +153,10 @@ fn conditions_and_costs() {
         ("absent", model, "{}", "admit"),
         ("in doubt a policy applies", model, "model=tiny", "{p|x} 1"),
         ("also when it is twice", model, r#"{"model": "tiny", "model": "tiny"}"#, "{p|x} 1"),
+        ("in doubt by a zero character", model, r#"{"model": "tiny\u0000"}"#, "{p|x} 1"),
+        ("in doubt by case", model, r#"{"model": "tiny", "Model": "huge"}"#, "{p|x} 1"),
         ("exempt", exempt, r#"{"model": "tiny"}"#, "admit"),
+        ("in doubt nothing is exempt, by a zero character", exempt, r#"{"model": "tiny\u0000"}"#, "{p|x} 1"),
         ("in doubt nothing is exempt", exempt, r#"{"model": "tiny", "model": "tiny"}"#, "{p|x} 1"),
         ("denied", denied, r#"{"admin": false}"#, "deny listed 0"),
         ("not denied", denied, r#"{"admin": null}"#, "{p|x} 1"),
@@ -126,6 +181,7 @@ fn conditions_and_costs() {
         ),
         ("missing", tokens, "{}", "{p|x} 100"),
         ("null is none", tokens, r#"{"max_tokens": null}"#, "{p|x} 100"),
+        ("in doubt the most, by case", tokens, r#"{"max_tokens": 1, "Max_Tokens": 9}"#, "{p|x} 4000"),
         ("in doubt the most", tokens, r#"{"max_tokens": 1, "max_tokens": 1}"#, "{p|x} 4000"),
         ("a number below zero", below_zero, r#"{"n": -10e-1}"#, "{p|x} 1"),
         ("the number above zero", below_zero, r#"{"n": 1}"#, "admit"),
@@ -420,7 +476,13 @@ fn a_configuration_has_at_most_16_paths_and_16_fields() {
 
 /// A JSON text as a client may write it: keys twice, broken off, with bytes in it that are none.
 fn hostile_json() -> impl Strategy<Value = Vec<u8>> {
-    let key = prop_oneof![Just(r#""user""#), Just(r#""us\u0065r""#), Just(r#""other""#), Just(r#""User""#)];
+    let key = prop_oneof![
+        Just(r#""user""#),
+        Just(r#""us\u0065r""#),
+        Just(r#""other""#),
+        Just(r#""User""#),
+        Just(r#""user\u0000""#)
+    ];
     let value = prop_oneof![
         Just(String::from(r#""ann""#)),
         Just(String::from(r#""b\u006fb""#)),

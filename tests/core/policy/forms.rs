@@ -6,7 +6,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{Config, Evaluation};
 use weir::request::sample::Sample;
 
-use super::{evaluate, policy};
+use super::{evaluate, policy, tag};
 use crate::table::each;
 use crate::written::request;
 
@@ -41,7 +41,8 @@ fn subjects() {
         ("a name alone", "user", "{p|}"),
         ("none", "name=ann", "{p|%-}"),
         ("an empty body", "", "{p|%-}"),
-        ("another case is another field", "User=ann", "{p|%-}"),
+        ("some servers ignore case", "User=ann", unclear),
+        ("also beside the field", "user=ann&USER=bob", unclear),
         ("beyond ASCII", "user=%C3%A4", "{p|%C3%A4}"),
         ("twice", "user=ann&user=bob", unclear),
         ("twice, the same", "user=ann&user=ann", unclear),
@@ -113,7 +114,8 @@ fn types() {
     let (ann, json, unclear) = ("user=ann", r#"{"user": "bob"}"#, "deny ambiguous 0");
     let rows = [
         ("a charset", &form, "application/x-www-form-urlencoded; charset=UTF-8", ann, "{p|ann}"),
-        ("in capitals", &form, "Application/X-WWW-Form-URLencoded", ann, "{p|ann}"),
+        ("in capitals", &form, "Application/X-WWW-Form-URLencoded", ann, unclear),
+        ("a space behind it", &form, "application/x-www-form-urlencoded ; charset=UTF-8", ann, unclear),
         ("another charset", &form, "application/x-www-form-urlencoded; charset=utf-7", ann, unclear),
         ("two types", &form, "application/x-www-form-urlencoded, text/plain", ann, unclear),
         ("with parts", &form, "multipart/form-data; boundary=x", ann, unclear),
@@ -127,6 +129,40 @@ fn types() {
     ];
     each(rows.iter().map(|(name, config, content_type, body, wanted)| {
         (*name, with_form(config, content_type, body), (*wanted).to_owned())
+    }));
+}
+
+#[test]
+fn a_field_that_the_query_has_too() {
+    let [joined, apart] = ["unreadable", "ignored"].map(|in_query| {
+        policy(&format!(
+            r#""match": {{"body_form": {{"field": "user", "in_query": "{in_query}"}}}},
+                "subject": [{{"body_form": {{"field": "user", "in_query": "{in_query}"}}}}]"#
+        ))
+    });
+    let unclear = "deny ambiguous 0";
+    let rows = [
+        ("another parameter", "?users=eve&b", "user=ann", "{p|ann}"),
+        ("the same", "?user=ann", "user=ann", unclear),
+        ("another value", "?a=b&user=eve", "user=ann", unclear),
+        ("without a value", "?user", "user=ann", unclear),
+        ("spelled otherwise", "?u%73er=eve", "user=ann", unclear),
+        ("as PHP reads it", "?+user[]=eve", "user=ann", unclear),
+        ("by a semicolon", "?a;user=eve", "user=ann", unclear),
+        ("too many to be read", &format!("?{}", "a&".repeat(300)), "user=ann", unclear),
+        ("only there", "?user=eve", "a=b", unclear),
+        ("without a form", "?user=eve", "", "admit"),
+    ];
+    each(rows.iter().flat_map(|(name, query, body, wanted)| {
+        let sample = request(&format!("POST /login{query}")).header("content-type", FORM).with_body(body);
+        let own = match *body {
+            "user=ann" => "{p|ann}",
+            _ => "admit",
+        };
+        [
+            (format!("{name}, joined"), tag(&joined, &sample), (*wanted).to_owned()),
+            (format!("{name}, apart"), tag(&apart, &sample), own.to_owned()),
+        ]
     }));
 }
 

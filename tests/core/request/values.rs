@@ -44,11 +44,16 @@ fn a_query_of_the_longest_length_is_read_whole() {
 }
 
 #[test]
-fn a_cookie_is_not_decoded() {
-    let text = b"a=%41+; b=2";
+fn a_cookie_has_the_readings_of_all_servers() {
+    let text = b"a=\"%41+\"; b=2";
     let pairs = pairs::cookies(text);
-    let values = pairs::cookie(&pairs, text, b"a");
-    assert_eq!(values.iter().map(|value| value.value().into_owned()).collect::<Vec<_>>(), [b"%41+"]);
+    let readings = |name: &[u8]| -> Vec<_> {
+        let values = pairs::cookie(&pairs, text, name).expect("clear");
+        let readings = values.into_iter().flat_map(|value| value.readings());
+        readings.map(|value| String::from_utf8(value.value().into_owned()).unwrap()).collect()
+    };
+    assert_eq!(readings(b"a"), ["A+", "%41+", "\"%41+\""]);
+    assert_eq!(readings(b"b"), ["2"]);
 }
 
 #[test]

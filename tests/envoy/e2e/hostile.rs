@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests that mean harm.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use crate::support::eventually;
@@ -21,6 +21,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("a body without a length costs the most", a_body_without_a_length_is_not_cheap),
     ("a request of 59 KiB is decided like any other", requests_that_are_too_long_to_be_read),
     ("an x-forwarded-for without a trusted proxy is ignored", a_spoofed_chain_is_not_believed),
+    ("the client's address, behind proxies of four kinds", behind_proxies),
     ("what is no message for the bridge reaches redis by no route, and ends", strangers_do_not_reach_redis),
 ];
 
@@ -174,6 +175,71 @@ fn a_spoofed_chain_is_not_believed() {
     let chains = ["203.0.113.1", "203.0.113.2, 10.0.0.1", "127.0.0.2", "unknown", "::1", "\u{fffd}"];
     let statuses = chains.map(|chain| world.send(&get().header("x-forwarded-for", chain)).status);
     assert_eq!(statuses, [200, 200, 200, 429, 429, 429]);
+}
+
+/// Each row is a deployment, with what comes in: the connection's address by the PROXY protocol, or none, and the chain.
+fn behind_proxies() {
+    const EDGE: &str = "use_remote_address: true\n";
+    let of = |trust: &str| limited_by(r#"{"client_address": {}}"#, 1).replacen('{', &format!("{{{trust}"), 1);
+    let hops = |count: u8| of(&format!(r#""client_address": {{"trusted_hops": {count}}}, "#));
+    let cdn = of(r#""client_address": {"trusted_networks": ["198.51.100.0/24"]}, "#);
+    let in_envoy = format!("{EDGE}          xff_num_trusted_hops: 1\n");
+    // The connection comes from this machine, so Envoy appends the address of one of its interfaces to the chain.
+    let local: &[(&str, &str, u16)] = &[
+        ("", "6.6.6.1, 203.0.113.1", 200),
+        ("", "6.6.6.2, 203.0.113.1", 429),
+        ("", "203.0.113.2", 200),
+        ("", "64:ff9b::203.0.113.2", 429),
+    ];
+    let as_one: &[(&str, &str, u16)] = &[("", "203.0.113.1", 200), ("", "203.0.113.2", 429)];
+    let proxied: &[(&str, &str, u16)] = &[
+        ("TCP4 203.0.113.1 10.0.0.9 1 2", "6.6.6.1", 200),
+        ("TCP4 203.0.113.1 10.0.0.9 3 4", "6.6.6.2", 429),
+        ("TCP4 203.0.113.2 10.0.0.9 1 2", "", 200),
+        ("TCP6 64:ff9b::cb00:7102 2001:db8::9 1 2", "", 429),
+    ];
+    let before: &[(&str, &str, u16)] = &[
+        ("TCP4 198.51.100.7 10.0.0.9 1 2", "6.6.6.1, 203.0.113.1", 200),
+        ("TCP4 198.51.100.8 10.0.0.9 1 2", "6.6.6.2, 203.0.113.1, 198.51.100.9", 429),
+        ("TCP4 203.0.113.2 10.0.0.9 1 2", "203.0.113.3", 200),
+        ("TCP4 203.0.113.2 10.0.0.9 1 2", "203.0.113.4", 429),
+    ];
+    let rows = [
+        ("counted by envoy", of(""), in_envoy.as_str(), local),
+        ("one hop from this machine", hops(1), EDGE, as_one),
+        ("the hop and this machine", hops(2), EDGE, local),
+        ("counted twice", hops(1), in_envoy.as_str(), as_one),
+        ("the PROXY protocol", of(""), EDGE, proxied),
+        ("a CDN before it", cdn, EDGE, before),
+    ];
+    let mut wrong = Vec::new();
+    for (deployment, limiter, edge, sent) in rows {
+        let world = World::with(&limiter, 1, 1, |template| {
+            const PROXY: &str =
+                "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol";
+            let template = template.with(EDGE, edge);
+            if sent.iter().all(|(proxy, ..)| proxy.is_empty()) {
+                return template;
+            }
+            let filter = format!("{{name: proxy, typed_config: {{\"@type\": {PROXY}}}}}");
+            template.with("  - name: edge\n", format!("  - name: edge\n    listener_filters: [{filter}]\n"))
+        });
+        for (proxy, chain, wanted) in sent {
+            let mut connection = TcpStream::connect(world.edge()).expect("a connection");
+            let proxy = if proxy.is_empty() { String::new() } else { format!("PROXY {proxy}\r\n") };
+            let chain =
+                if chain.is_empty() { String::new() } else { format!("x-forwarded-for: {chain}\r\n") };
+            let text = format!("{proxy}GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{chain}\r\n");
+            connection.write_all(text.as_bytes()).expect("sent");
+            let mut response = String::new();
+            connection.read_to_string(&mut response).expect("a response");
+            if !response.starts_with(&format!("HTTP/1.1 {wanted}")) {
+                wrong
+                    .push(format!("{deployment}, {text:?}: {}", response.lines().next().unwrap_or_default()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 fn strangers_do_not_reach_redis() {

@@ -17,7 +17,9 @@ use crate::support::http::{self, Exchange, Request};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Host, PATIENT, Statuses, World, get, limited, limited_by, template};
+use crate::support::weir::{
+    Host, PATIENT, Statuses, World, get, limited, limited_by, reading_bodies, template,
+};
 use crate::support::without;
 
 pub const TESTS: &[(&str, fn())] = &[
@@ -29,6 +31,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("threat: a peer that is never right fills no log", a_false_peer_fills_no_log),
     ("threat: every log line and statistic is free of what clients send", secrets_stay_secret),
     ("threat: a credential is neither in Redis nor in what Envoy says", credentials_stay_secret),
+    ("threat: what two servers read differently is no second value", two_readings_are_no_second_value),
     ("threat: a client cannot speak to weir in its own headers", its_own_headers_mean_nothing),
 ];
 
@@ -41,8 +44,8 @@ fn commands_in_a_subject_stay_text() {
         "ann",
         "%0d%0a*1%0d%0a$8%0d%0aFLUSHALL%0d%0a",
         "ann%0d%0a*1%0d%0a$8%0d%0aFLUSHALL%0d%0a",
-        "%00",
-        "%7d:l%00%0a",
+        "%01",
+        "%7d:l%01%0a",
         "%22%3bredis.call('FLUSHALL')--",
         "$-1%0d%0a",
     ];
@@ -51,9 +54,65 @@ fn commands_in_a_subject_stay_text() {
             assert_eq!(world.send(&Request::get(&format!("/?user={subject}"))).status, expected, "{subject}");
         }
     }
+    // Some upstreams end a value at a zero byte.
+    assert_eq!(world.send(&Request::get("/?user=ann%00")).status, 403);
     assert_eq!(call(&mut redis, &["GET", "witness"]), "$4\r\nhere\r\n");
     assert!(!call(&mut redis, &["INFO", "commandstats"]).contains("flushall"));
     assert_eq!(call(&mut redis, &["DBSIZE"]), format!(":{}\r\n", 1 + subjects.len()));
+}
+
+/// One row of each kind of `what_servers_read_in_several_ways_is_unreadable` and of the tables of bodies.
+fn two_readings_are_no_second_value() {
+    let policy = |name: &str, part: &str| {
+        format!(
+            r#"{{"name": "{name}", "match": {{"path": {{"exact": "/{name}"}}}}, "subject": [{part}],
+                "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}}]}}"#
+        )
+    };
+    let policies = [
+        policy("cookie", r#"{"cookie": {"name": "session"}}"#),
+        policy("query", r#"{"query": {"name": "user_id"}}"#),
+        policy("header", r#"{"header": {"name": "x-user"}}"#),
+        policy("json", r#"{"body_json": {"path": "user"}}"#),
+        policy("form", r#"{"body_form": {"field": "user"}}"#),
+    ];
+    let limiter = format!(r#"{{{PATIENT}, "policies": [{}]}}"#, policies.join(","));
+    let world = World::with(&limiter, 1, 1, reading_bodies);
+    let cookie = |value: &str| Request::get("/cookie").header("cookie", &format!("session={value}"));
+    let query = |query: &str| Request::get(&format!("/query?{query}"));
+    let user = |user: &str| Request::get("/header").header("x-user", user);
+    let json =
+        |body: &str| Request::post("/json", body.as_bytes()).header("content-type", "application/json");
+    let form = |query: &str, body: &str| {
+        Request::post(&format!("/form{query}"), body.as_bytes())
+            .header("content-type", "application/x-www-form-urlencoded")
+    };
+    let rows = [
+        ("a cookie", cookie("secret7"), 200),
+        ("in quotes it is the same", cookie("\"secret7\""), 429),
+        ("decoded it is the same", cookie("s%65cret7"), 429),
+        ("with an escape of Python", cookie("\"s\\145cret7\""), 403),
+        ("of another name in PHP", cookie("a; session[b=c"), 403),
+        ("a parameter", query("user_id=ann"), 200),
+        ("a name of PHP", query("user_id=r1&user.id=ann"), 403),
+        ("with a space before it", query("+user_id=ann"), 403),
+        ("with a zero byte", query("user_id=ann%00N"), 403),
+        ("a header", user("ann"), 200),
+        ("with one that CGI reads in its place", user("r1").header("x_user", "ann"), 400),
+        ("a value of JSON", json(r#"{"user": "ann"}"#), 200),
+        ("with a zero character", json(r#"{"user": "ann\u0000N"}"#), 403),
+        ("with a zero character behind the key", json(r#"{"user\u0000": "ann", "user": "r1"}"#), 403),
+        ("of another case", json(r#"{"user": "r1", "User": "ann"}"#), 403),
+        ("a field", form("", "user=ann"), 200),
+        ("that the query has, too", form("?user=ann", "user=r1"), 403),
+        ("of another case", form("", "user=r1&User=ann"), 403),
+    ];
+    let wrong: Vec<_> = rows
+        .iter()
+        .map(|(row, request, wanted)| (row, world.send(request).status, wanted))
+        .filter(|(_, found, wanted)| found != *wanted)
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 fn aborting_is_no_way_in() {

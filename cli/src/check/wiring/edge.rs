@@ -11,9 +11,11 @@ use crate::finding::Finding;
 use crate::source::{Carrier, Kind};
 use weir::config::Config;
 use weir::limit::Limit;
+use weir::policy::cost::{Cost, CostSource};
 use weir::policy::matcher::Condition;
 use weir::policy::settle::{self, Case, Shown, TrueCost};
 use weir::policy::subject::Source;
+use weir::request::client_ip::Proxies;
 use weir::time::Micros;
 
 /// The connection manager around a limiter.
@@ -53,6 +55,8 @@ pub fn authenticates(carrier: &Carrier<'_>) -> bool {
 pub fn warnings(wired: &Wired<'_>, found: &mut Vec<Finding>) {
     let Some(manager) = manager(wired.carrier) else { return };
     address(wired, manager, found);
+    underscores(wired, manager, found);
+    appended(wired, manager, found);
     idle(wired, manager, found);
     trailers(wired, manager, found);
     continues(wired, manager, found);
@@ -86,24 +90,100 @@ fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
     found.push(Finding::warning(code::CLIENT_CHOSEN_ADDRESS, place, "use_remote_address", reason, advice));
 }
 
+/// Headers that an upstream may read under another name.
+fn underscores(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    const FIELD: &str = "headers_with_underscores_action";
+    let options = manager.get("common_http_protocol_options");
+    let action = options.map(|options| options.text_of(FIELD)).unwrap_or_default();
+    let is_shown = wired.carrier.around.iter().any(|node| node.get("filter_chains").is_some());
+    if !is_shown || matches!(action, "REJECT_REQUEST" | "DROP_HEADER") {
+        return;
+    }
+    let Some(header) = header_with_hyphen(wired.config) else { return };
+    let reason = format!(
+        "a client may send `{}` beside `{header}`, and upstreams that name headers as CGI does read it in place of the other",
+        header.replace('-', "_")
+    );
+    let advice = "Write `common_http_protocol_options: {headers_with_underscores_action: REJECT_REQUEST}`";
+    let place = manager.place_of("http_filters");
+    found.push(Finding::warning(code::UNDERSCORE_HEADERS, place, FIELD, reason, advice));
+}
+
+/// A chain to which Envoy itself appends this machine's address.
+fn appended(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    let listener = wired.carrier.around.iter().find(|node| node.get("filter_chains").is_some());
+    let bound = listener.and_then(|listener| listener.at(&["address", "socket_address", "address"])?.text());
+    let appends = manager.is_true("use_remote_address") && !manager.is_true("skip_xff_append");
+    if bound.is_some_and(is_local) && appends && *wired.config.trust.proxies() == Proxies::Hops(1) {
+        let reason = "Envoy appends this machine's own address to the chain of a connection from this machine, and one hop leads to \
+                      that: all clients are one";
+        let advice = "Write `xff_num_trusted_hops: 1` here, and remove `client_address` from weir's configuration; or write \
+                      `trusted_hops: 2`";
+        let place = manager.place_of("use_remote_address");
+        found.push(Finding::warning(code::OWN_ADDRESS, place, "use_remote_address", reason, advice));
+    }
+}
+
 /// Whether the client's address decides about anything.
 fn reads_address(config: &Config) -> bool {
-    fn is_about_address(condition: &Condition) -> bool {
+    let mut reads = false;
+    each_reading(
+        config,
+        &mut |part| reads |= matches!(part, Source::ClientAddress { .. }),
+        &mut |condition| reads |= matches!(condition, Condition::ClientAddress(_)),
+    );
+    reads
+}
+
+/// A header with a hyphen in its name that decides about anything.
+fn header_with_hyphen(config: &Config) -> Option<&str> {
+    let (mut parts, mut conditions) = (Vec::new(), Vec::new());
+    each_reading(
+        config,
+        &mut |part| match part {
+            Source::Header(name) => parts.push(name.as_str()),
+            Source::Credential(credential) => parts.extend(credential.headers()),
+            _ => {}
+        },
+        &mut |condition| {
+            if let Condition::Header(name, _) = condition {
+                conditions.push(name.as_str());
+            }
+        },
+    );
+    let costs = config
+        .policies
+        .iter()
+        .flat_map(|policy| policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]));
+    let costs = costs.filter_map(|cost| match cost {
+        Cost::Stated(CostSource::Header(name), _) => Some(name.as_str()),
+        _ => None,
+    });
+    parts.into_iter().chain(conditions).chain(costs).find(|name| name.contains('-'))
+}
+
+/// Shows where the policies and lists take values from, and their innermost conditions.
+fn each_reading<'a>(
+    config: &'a Config,
+    of_part: &mut dyn FnMut(&'a Source),
+    of_condition: &mut dyn FnMut(&'a Condition),
+) {
+    fn innermost<'a>(condition: &'a Condition, show: &mut dyn FnMut(&'a Condition)) {
         match condition {
-            Condition::All(each) | Condition::Any(each) => each.iter().any(is_about_address),
-            Condition::Not(not) => is_about_address(not),
-            Condition::ClientAddress(_) => true,
-            _ => false,
+            Condition::All(each) | Condition::Any(each) => each.iter().for_each(|each| innermost(each, show)),
+            Condition::Not(not) => innermost(not, show),
+            condition => show(condition),
         }
     }
     let policies = || config.policies.iter();
     let lists = [&config.deny, &config.exempt].into_iter();
     let lists = lists.chain(policies().flat_map(|policy| [&policy.deny, &policy.exempt]));
     let conditions = lists.flat_map(|list| list.conditions()).chain(policies().map(|policy| &policy.matcher));
-    let mut conditions =
+    let conditions =
         conditions.chain(policies().flat_map(|policy| policy.costs.iter().map(|(when, _)| when)));
-    let mut parts = policies().flat_map(|policy| policy.subject.iter().chain(&policy.tiers.by));
-    parts.any(|part| matches!(part.source, Source::ClientAddress { .. })) || conditions.any(is_about_address)
+    conditions.for_each(|condition| innermost(condition, of_condition));
+    let parts = policies().flat_map(|policy| policy.subject.iter().chain(&policy.tiers.by));
+    parts.for_each(|part| of_part(&part.source));
 }
 
 fn idle(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
