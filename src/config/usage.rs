@@ -41,6 +41,8 @@ object! {
         "The cost is that of the tokens that a language model may use for the request: of its input by the size of its JSON body, of its \
          output by the most that it takes, both at the highest price that such tokens may have. The request waits for its body. See \
          [language models](language-models.md).";
+    provider: Option<Word<Providers>> = word(&PROVIDER)
+        .optional("Whose API requests are for: only the fields of that count. By default as in `settle`, or `auto`: any of them."),
     weights: Option<Nested<WeightsFields>> = weights(),
     prices: Option<Text> = prices(),
     bytes_per_token: Count<u64> = count(1, 1000)
@@ -205,12 +207,25 @@ pub(super) fn read_estimate(
     errors: &mut Errors,
 ) -> Option<Estimate> {
     Some(Estimate {
+        providers: view.get(&ESTIMATE.provider).unwrap_or_default(),
         prices: read_prices(view, (&ESTIMATE.weights, &ESTIMATE.prices), tables, errors)?,
         bytes_per_token: view.get(&ESTIMATE.bytes_per_token),
         max_input: view.get(&ESTIMATE.max_input_tokens),
         output: view.get(&ESTIMATE.output_tokens),
         max_output: view.get(&ESTIMATE.max_output_tokens),
     })
+}
+
+/// Whom requests are for, where a cost does not say it: those whose responses are read.
+pub(super) fn complete<'a>(costs: impl Iterator<Item = &'a mut Cost>, settle: &Settle) {
+    let all = settle.usages().map(|(usage, _)| usage.providers).reduce(|all, others| all | others);
+    for cost in costs {
+        if let Cost::Usage(estimate) = cost
+            && estimate.providers == 0
+        {
+            estimate.providers = all.unwrap_or(AUTO);
+        }
+    }
 }
 
 /// The table of prices by which a policy settles, and whether it reads the bodies of requests, which name the model. All of a policy's
