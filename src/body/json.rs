@@ -176,6 +176,11 @@ impl Document {
         objects & 1 == 0
     }
 
+    /// Whether it has ended.
+    pub(super) const fn is_done(&self) -> bool {
+        matches!(self.at, At::Done)
+    }
+
     /// How many items the outermost array of a document that has ended has; 1 of an empty one, and of what is no array.
     pub(super) const fn items(&self) -> u64 {
         let [outermost, ..] = self.levels;

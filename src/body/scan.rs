@@ -226,10 +226,10 @@ impl Scanner {
         self.values.is_in_counting(path)
     }
 
-    /// Whether all of it is one JSON object, which says what it says once.
+    /// Whether each number so far is the last one at its path: it is one JSON object, or an array that has ended.
     #[must_use]
-    pub const fn is_one_object(&self) -> bool {
-        matches!(self.stream, Stream::Json) && !self.document.is_array()
+    pub const fn is_final(&self) -> bool {
+        matches!(self.stream, Stream::Json) && (!self.document.is_array() || self.document.is_done())
     }
 
     /// The only value so far at a path, given by its number in [`Paths`]. `null` is no value.

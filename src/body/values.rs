@@ -84,7 +84,7 @@ impl Values {
         self.ambiguous = self.ambiguous.with(paths);
     }
 
-    /// A document has ended. What one that was cut off has beside its last number is unknown, but for an array: its items have ended.
+    /// A document has ended. What one that was cut off has beside its last number is unknown, but for an array, whose items have ended.
     pub(super) fn end_document(&mut self, is_whole: bool, is_array: bool) {
         let document = core::mem::take(&mut self.document);
         if let Some(at_number) = self.at_number.take() {

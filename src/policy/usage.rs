@@ -403,7 +403,7 @@ impl Usage {
     /// Whether the last count of output in a response that has ended counts all of it.
     fn has_ended(scanner: &Scanner) -> bool {
         let has = |count: Count| scanner.is_beside_last(count as usize);
-        scanner.is_one_object() || has(Ended) || has(Output) && !has(Said)
+        scanner.is_final() || has(Ended) || has(Output) && !has(Said)
     }
 }
 
