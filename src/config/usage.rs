@@ -48,9 +48,9 @@ object! {
     bytes_per_token: Count<u64> = count(1, 1000)
         .default("3", "So many bytes of the body are one token of input. With 1, hardly any text has more tokens than are reserved."),
     max_input_tokens: Count<u64> = count(0, MAX_UNITS)
-        .default("200000", "The most tokens of input that a request reserves, and how many one reserves whose body cannot be read."),
+        .default("200000", "The most tokens of input that a request reserves, and how many one reserves whose body cannot be read, if its length is unknown, too."),
     output_tokens: Count<u64> = count(0, MAX_UNITS)
-        .default("4096", "The tokens of output that a request reserves which does not state how many it takes at most."),
+        .default("4096", "The tokens of output that a request reserves which does not state how many it takes at most, where its API reads it."),
     max_output_tokens: Count<u64> = count(1, MAX_UNITS)
         .default("128000", "The most tokens of output that a request reserves, and how many one reserves whose body cannot be read."),
 }
