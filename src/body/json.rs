@@ -175,11 +175,21 @@ impl Document {
         self.depth == 0 && matches!(self.at, At::Value)
     }
 
+    /// Whether the outermost value is an array, if it is an array or an object.
+    pub(super) const fn is_array(&self) -> bool {
+        let [objects, ..] = self.objects;
+        objects & 1 == 0
+    }
+
+    /// Whether it has ended.
+    pub(super) const fn is_done(&self) -> bool {
+        matches!(self.at, At::Done)
+    }
+
     /// How many items the outermost array of a document that has ended has; 1 of an empty one, and of what is no array.
     pub(super) const fn items(&self) -> u64 {
         let [outermost, ..] = self.levels;
-        let [objects, ..] = self.objects;
-        if objects & 1 == 0 { outermost.seen as u64 + 1 } else { 1 }
+        if self.is_array() { outermost.seen as u64 + 1 } else { 1 }
     }
 
     /// Why the document is unreadable already.

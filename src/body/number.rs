@@ -57,6 +57,13 @@ impl Number {
         (!self.is_negative).then_some(self.magnitude)
     }
 
+    /// The whole number that it is; `None` if it is none, negative, or 10^12 or more.
+    #[must_use]
+    pub fn whole(self) -> Option<u64> {
+        let is_whole = self.is_exact && !self.is_negative && self.magnitude.0.is_multiple_of(ONE);
+        is_whole.then_some(self.magnitude.0 / ONE)
+    }
+
     /// Its shortest text, which no other number has: `10` for `1e1`, `0` for `-0.0`. `None` if it cannot be told apart from others: it has
     /// more than six decimal places, or is 10^12 or more.
     #[must_use]

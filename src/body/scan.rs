@@ -176,7 +176,11 @@ impl Scanner {
     pub fn end(&mut self) -> Result<(), Unreadable> {
         let Self { paths, document, values, stream } = self;
         match stream {
-            Stream::Json => return document.end(values),
+            Stream::Json => {
+                let end = document.end(values);
+                values.end_document(end.is_ok(), document.is_array());
+                return end;
+            }
             Stream::Events { framing, done } => framing.end(|piece| {
                 if piece == Piece::End {
                     end_event(paths, document, values, done);
@@ -215,6 +219,19 @@ impl Scanner {
         self.values.get(path)
     }
 
+    /// Whether the last document that had a number had a value at this path, too. Of one that was cut off this is
+    /// unknown, and false.
+    #[must_use]
+    pub fn is_beside_last(&self, path: usize) -> bool {
+        self.values.is_in_counting(path)
+    }
+
+    /// Whether each number so far is the last one at its path: it is one JSON object, or an array that has ended.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(self.stream, Stream::Json) && (!self.document.is_array() || self.document.is_done())
+    }
+
     /// The only value so far at a path, given by its number in [`Paths`]. `null` is no value.
     ///
     /// Only for tables of [`Paths::new`] and bodies of [`Form::Json`]. In the other forms, this may miss a key that occurs twice in a
@@ -242,7 +259,8 @@ fn end_document(paths: &Paths, document: &mut Document, values: &mut Values) {
         return;
     }
     // What was found before an error counts.
-    let _ = document.end(values);
+    let end = document.end(values);
+    values.end_document(end.is_ok(), false);
     document.restart(paths);
 }
 

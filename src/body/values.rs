@@ -49,6 +49,11 @@ pub(super) enum Found {
 pub(super) struct Values {
     found: [Found; MAX_PATHS],
     ambiguous: Set,
+    /// Those that the current document has, and those that it had when the last number that counts came.
+    document: Set,
+    at_number: Option<Set>,
+    /// Those of the last document that had such a number.
+    counting: Set,
     texts: Vec<u8>,
     /// Where the text that is being read starts.
     begun: usize,
@@ -80,8 +85,29 @@ impl Values {
         self.ambiguous = self.ambiguous.with(paths);
     }
 
+    /// A document has ended. What one that was cut off has beside its last number is unknown, but for an array, whose items have ended.
+    pub(super) fn end_document(&mut self, is_whole: bool, is_array: bool) {
+        let document = core::mem::take(&mut self.document);
+        if let Some(at_number) = self.at_number.take() {
+            self.counting = match (is_whole, is_array) {
+                (true, _) => document,
+                (false, true) => at_number,
+                (false, false) => Set::EMPTY,
+            };
+        }
+    }
+
+    /// Whether the last document that had a number had this value, too.
+    pub(super) fn is_in_counting(&self, path: usize) -> bool {
+        self.counting.contains(path)
+    }
+
     /// A value at each of these paths. One that counts nothing does not hide a number before it.
     pub(super) fn put(&mut self, paths: Set, value: Found) {
+        self.document = self.document.with(paths);
+        if value.counts() {
+            self.at_number = Some(self.document);
+        }
         for path in paths.paths() {
             let Some(found) = self.found.get_mut(path) else { continue };
             if *found != Found::Nothing {

@@ -127,10 +127,11 @@ pub(super) fn read(
     }
     let response = view.get(&POLICY.response);
     let name = view.get(&POLICY.name);
-    let costs = cost::read_all(&view.get(&POLICY.costs), tables, errors);
-    let cost = cost::read(&view.get(&POLICY.cost), tables, errors);
+    let mut costs = cost::read_all(&view.get(&POLICY.costs), tables, errors);
+    let mut cost = cost::read(&view.get(&POLICY.cost), tables, errors);
     let cases = view.get(&POLICY.settle);
     let settle = settle::read(&cases, tables, errors);
+    usage::complete(costs.iter_mut().map(|(_, cost)| cost).chain([&mut cost]), &settle);
     let all_costs = costs.iter().map(|(_, cost)| cost).chain([&cost]);
     let prices = usage::prices_of(all_costs, &settle, &cases, errors);
     let mut policy = Policy {
@@ -166,10 +167,9 @@ pub(super) fn read(
         let limit_views = policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views);
         limit_views.for_each(|limit_view| *limit_view = limit_view.in_bytes());
     }
-    if !policy.counts_requests() {
-        let limit_views = policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views);
-        limit_views.for_each(|limit_view| *limit_view = limit_view.clone().in_tokens());
-    }
+    let counts = policy.counts();
+    let limit_views = policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views);
+    limit_views.for_each(|limit_view| *limit_view = limit_view.clone().counting(counts));
     policy
 }
 

@@ -41,14 +41,16 @@ object! {
         "The cost is that of the tokens that a language model may use for the request: of its input by the size of its JSON body, of its \
          output by the most that it takes, both at the highest price that such tokens may have. The request waits for its body. See \
          [language models](language-models.md).";
+    provider: Option<Word<Providers>> = word(&PROVIDER)
+        .optional("Whose API requests are for: only the fields of that count. By default as in `settle`, or `auto`: any of them."),
     weights: Option<Nested<WeightsFields>> = weights(),
     prices: Option<Text> = prices(),
     bytes_per_token: Count<u64> = count(1, 1000)
         .default("3", "So many bytes of the body are one token of input. With 1, hardly any text has more tokens than are reserved."),
     max_input_tokens: Count<u64> = count(0, MAX_UNITS)
-        .default("200000", "The most tokens of input that a request reserves, and how many one reserves whose body cannot be read."),
+        .default("200000", "The most tokens of input that a request reserves, and how many one reserves whose body cannot be read, if its length is unknown, too."),
     output_tokens: Count<u64> = count(0, MAX_UNITS)
-        .default("4096", "The tokens of output that a request reserves which does not state how many it takes at most."),
+        .default("4096", "The tokens of output that a request reserves which does not state how many it takes at most, where its API reads it."),
     max_output_tokens: Count<u64> = count(1, MAX_UNITS)
         .default("128000", "The most tokens of output that a request reserves, and how many one reserves whose body cannot be read."),
 }
@@ -205,12 +207,25 @@ pub(super) fn read_estimate(
     errors: &mut Errors,
 ) -> Option<Estimate> {
     Some(Estimate {
+        providers: view.get(&ESTIMATE.provider).unwrap_or_default(),
         prices: read_prices(view, (&ESTIMATE.weights, &ESTIMATE.prices), tables, errors)?,
         bytes_per_token: view.get(&ESTIMATE.bytes_per_token),
         max_input: view.get(&ESTIMATE.max_input_tokens),
         output: view.get(&ESTIMATE.output_tokens),
         max_output: view.get(&ESTIMATE.max_output_tokens),
     })
+}
+
+/// Whom requests are for, where a cost does not say it: those whose responses are read.
+pub(super) fn complete<'a>(costs: impl Iterator<Item = &'a mut Cost>, settle: &Settle) {
+    let all = settle.usages().map(|(usage, _)| usage.providers).reduce(|all, others| all | others);
+    for cost in costs {
+        if let Cost::Usage(estimate) = cost
+            && estimate.providers == 0
+        {
+            estimate.providers = all.unwrap_or(AUTO);
+        }
+    }
 }
 
 /// The table of prices by which a policy settles, and whether it reads the bodies of requests, which name the model. All of a policy's

@@ -33,7 +33,7 @@ use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Limit};
 use crate::request::Request;
-use crate::response::{LimitView, PolicyAnswer, Settings};
+use crate::response::{Counts, LimitView, PolicyAnswer, Settings};
 use crate::script::Plan;
 use crate::time::Micros;
 
@@ -430,6 +430,15 @@ impl Policy {
         if enforced { Mode::Enforce } else { Mode::Shadow }
     }
 
+    /// The row of the prices of the model that a request names; [`usage::NO_MODEL`], if it uses no tokens.
+    fn requested<'a>(&'a self, request: &Request<'a>) -> Option<u16> {
+        if self.settle.usages().next().is_some() && usage::is_free(request) {
+            return Some(usage::NO_MODEL);
+        }
+        let (prices, reads_body) = self.prices.as_ref()?;
+        usage::requested_row(prices, request, *reads_body)
+    }
+
     /// What to ask the store about a request of the tier and cost of `request`, and of the subject of this tag.
     fn check<'a>(&'a self, index: usize, request: &Request<'a>, tag: String) -> Check {
         Check {
@@ -440,10 +449,7 @@ impl Policy {
             cost: self.cost_of(request),
             kept_percent: self.kept_from(self.class_of(request)),
             scale: self.scale.as_ref().map_or(1, |scale| scale.of(request)),
-            requested: self
-                .prices
-                .as_ref()
-                .and_then(|(prices, reads_body)| usage::requested_row(prices, request, *reads_body)),
+            requested: self.requested(request),
             store: self.regions.store(),
         }
     }
@@ -477,6 +483,23 @@ impl Policy {
         let mut true_costs = self.settle.cases.iter().map(|case| &case.cost);
         costs.all(|cost| matches!(cost, Cost::Constant(_)))
             && true_costs.all(|cost| matches!(cost, TrueCost::Reserved | TrueCost::Constant(_)))
+    }
+
+    /// What its limits count, for the headers of providers.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        if self.counts_requests() {
+            return Counts::Requests;
+        }
+        let is_time = |cost: &TrueCost| matches!(cost, TrueCost::Shown(shown) if matches!(shown.source, settle::Source::Duration(_)));
+        let mut costs = self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]);
+        let mut usages = self.settle.usages();
+        let is_money = costs
+            .any(|cost| matches!(cost, Cost::Usage(estimate) if estimate.prices.is_by_model()))
+            || usages.any(|(usage, _)| usage.prices.is_by_model());
+        let others =
+            is_money || self.counts_bytes() || self.settle.cases.iter().any(|case| is_time(&case.cost));
+        if others { Counts::Others } else { Counts::Tokens }
     }
 
     /// The class of `request`: an index into [`Policy::priority`]. One that can be read in several ways belongs to a class only if

@@ -8,7 +8,7 @@
 use core::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::usage::Usage;
+use super::usage::{self, Usage};
 use crate::body::{Form, Paths, Scanner, Sum};
 use crate::inline_vec::InlineVec;
 use crate::time::Micros;
@@ -287,12 +287,13 @@ impl Settling {
             Source::Bytes(per) => self.status.map(|_| self.bytes.div_ceil((*per).max(1))),
             Source::Duration(per) => Some(elapsed.0.div_ceil(per.0.max(1))),
             Source::Body(_, sum) => self.scanner(case).and_then(|scanner| sum.last(scanner)),
-            Source::Usage(usage) => {
-                self.scanner(case).and_then(|scanner| usage.used(scanner, self.requested))
-            }
+            Source::Usage(usage) => self
+                .scanner(case)
+                .and_then(|scanner| usage.used(scanner, self.requested, reserved, self.bytes)),
         };
         match (shown, on_missing) {
             (Some(units), _) => units.min(*max),
+            (None, _) if matches!(source, Source::Usage(_)) && self.requested == Some(usage::NO_MODEL) => 0,
             (None, OnMissing::Reserved) => reserved,
             (None, OnMissing::Constant(units)) => *units,
         }

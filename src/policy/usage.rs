@@ -4,6 +4,8 @@
 //!
 //! A preset is a list of paths, and nothing else knows providers. Of several paths to one count the last number in the response counts,
 //! so that a stream may say a count many times, and each time more.
+//!
+//! A stream that is cut off has said its last number before its end. [`Usage::used`] counts what it has delivered then.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -43,16 +45,23 @@ pub enum Count {
     Tools,
     /// Tokens of output.
     Output,
+    /// Tokens of output, said before there is any.
+    Begun,
     /// Tokens of output that were thought and not said, and are counted as output, too.
     ReasonedWithin,
     /// Tokens of output that were thought and not said, and are not counted as output.
     ReasonedBeside,
     /// The name of the model: no count.
     Model,
+    /// Some of the output: more of it may follow, unless the output ends beside it. No count.
+    Said,
+    /// The output ends. No count.
+    Ended,
 }
 
 use Count::{
-    CachedBeside, CachedWithin, Input, Model, Output, ReasonedBeside, ReasonedWithin, Tools, Written,
+    Begun, CachedBeside, CachedWithin, Ended, Input, Model, Output, ReasonedBeside, ReasonedWithin, Said,
+    Tools, Written,
 };
 
 /// Where responses say what they have used.
@@ -75,7 +84,7 @@ pub const PATHS: [(Providers, Count, &str); 39] = [
     (ANTHROPIC, Input, "message.usage.input_tokens"),
     (ANTHROPIC, CachedBeside, "message.usage.cache_read_input_tokens"),
     (ANTHROPIC, Written, "message.usage.cache_creation_input_tokens"),
-    (ANTHROPIC, Output, "message.usage.output_tokens"),
+    (ANTHROPIC, Begun, "message.usage.output_tokens"),
     (GEMINI, Input, "usageMetadata.promptTokenCount"),
     (GEMINI, CachedWithin, "usageMetadata.cachedContentTokenCount"),
     (GEMINI, Tools, "usageMetadata.toolUsePromptTokenCount"),
@@ -99,6 +108,21 @@ pub const PATHS: [(Providers, Count, &str); 39] = [
     (GEMINI, Model, "[*].modelVersion"),
 ];
 
+/// What stands beside a count of output, and says whether it is the last one.
+#[rustfmt::skip]
+const ENDS: [(Providers, Count, &str); 10] = [
+    (OPENAI, Said, "choices[*]"),
+    (OPENAI, Ended, "choices[*].finish_reason"),
+    (ANTHROPIC, Said, "delta"),
+    (ANTHROPIC, Ended, "delta.stop_reason"),
+    (GEMINI, Said, "candidates"),
+    (GEMINI, Ended, "candidates[*].finishReason"),
+    (GEMINI, Ended, "promptFeedback.blockReason"),
+    (GEMINI, Said, "[*].candidates"),
+    (GEMINI, Ended, "[*].candidates[*].finishReason"),
+    (GEMINI, Ended, "[*].promptFeedback.blockReason"),
+];
+
 /// Keys of which one is in each event or line that says what was used: others are not read.
 const KEYS: [(Providers, &str); 5] = [
     (OPENAI, "prompt_tokens"),
@@ -108,18 +132,48 @@ const KEYS: [(Providers, &str); 5] = [
     (OLLAMA, "eval_count"),
 ];
 
-/// Where a request says how many tokens of output it takes at most.
-const MAX_TOKENS: [&str; 6] = [
-    "max_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "generationConfig.maxOutputTokens",
-    "inferenceConfig.maxTokens",
-    "options.num_predict",
+/// What requests of an API say of the output that they take.
+#[derive(Debug)]
+struct Api {
+    providers: Providers,
+    /// How its paths end.
+    paths: &'static [&'static str],
+    /// Where a request says how many tokens of output it takes at most: the provider obeys these, and no other.
+    max_tokens: &'static [&'static str],
+    /// Where it says how many answers it takes.
+    choices: Option<&'static str>,
+}
+
+#[rustfmt::skip]
+static APIS: [Api; 7] = [
+    Api { providers: OPENAI, paths: &["/completions"], max_tokens: &["max_tokens", "max_completion_tokens"], choices: Some("n") },
+    Api { providers: OPENAI, paths: &["/responses"], max_tokens: &["max_output_tokens"], choices: None },
+    Api { providers: ANTHROPIC, paths: &["/messages"], max_tokens: &["max_tokens"], choices: None },
+    Api {
+        providers: GEMINI,
+        paths: &[":generateContent", ":streamGenerateContent"],
+        max_tokens: &["generationConfig.maxOutputTokens"],
+        choices: Some("generationConfig.candidateCount"),
+    },
+    Api { providers: BEDROCK, paths: &["/converse", "/converse-stream"], max_tokens: &["inferenceConfig.maxTokens"], choices: None },
+    // Each model has fields of its own.
+    Api { providers: BEDROCK, paths: &["/invoke", "/invoke-with-response-stream"], max_tokens: &[], choices: None },
+    Api { providers: OLLAMA, paths: &["/api/chat", "/api/generate"], max_tokens: &["options.num_predict"], choices: None },
 ];
 
-/// Where a request says how many answers it takes.
-const CHOICES: [&str; 2] = ["n", "generationConfig.candidateCount"];
+/// In place of the row of a model: the request is for none, and uses no tokens.
+pub const NO_MODEL: u16 = u16::MAX;
+
+/// How the paths end that use no tokens.
+const FREE: [&[u8]; 7] = [
+    b"/count_tokens",
+    b":countTokens",
+    b"/count-tokens",
+    b"/input_tokens",
+    b"/moderations",
+    b"/cancel",
+    b":cancel",
+];
 
 /// Where a request says its model.
 const REQUESTED_MODEL: &str = "model";
@@ -166,18 +220,18 @@ impl Weights {
 
     /// What was used, by the counts of a response.
     fn sum(&self, per: u64) -> Sum {
-        let term = |weight, count, part: Option<(Count, Weight)>| Term {
+        let term = |weight, counts: &[Count], part: Option<(Count, Weight)>| Term {
             weight,
-            values: vec![count as usize],
+            values: counts.iter().map(|count| *count as usize).collect(),
             part: part.map(|(count, weight)| (count as usize, weight)),
         };
         let terms = vec![
-            term(self.input, Input, Some((CachedWithin, self.cached_input))),
-            term(self.input, Tools, None),
-            term(self.cached_input, CachedBeside, None),
-            term(self.cache_write, Written, None),
-            term(self.output, Output, Some((ReasonedWithin, self.reasoning))),
-            term(self.reasoning, ReasonedBeside, None),
+            term(self.input, &[Input], Some((CachedWithin, self.cached_input))),
+            term(self.input, &[Tools], None),
+            term(self.cached_input, &[CachedBeside], None),
+            term(self.cache_write, &[Written], None),
+            term(self.output, &[Output, Begun], Some((ReasonedWithin, self.reasoning))),
+            term(self.reasoning, &[ReasonedBeside], None),
         ];
         Sum::divided(terms, per)
     }
@@ -187,7 +241,7 @@ impl Weights {
         match count {
             CachedWithin => self.input != self.cached_input,
             ReasonedWithin => self.output != self.reasoning,
-            Model => false,
+            Model | Said | Ended => false,
             _ => true,
         }
     }
@@ -310,21 +364,46 @@ impl Usage {
     /// The usage in responses of these providers.
     #[must_use]
     pub fn new(providers: Providers, prices: Arc<Prices>) -> Option<Self> {
-        let paths: Vec<_> = paths(providers, &prices).map(|(count, path)| (count as u8, path)).collect();
+        let ends = ENDS.iter().filter(|(of, ..)| of & providers != 0).map(|(_, count, path)| (*count, *path));
+        let paths = paths(providers, &prices).chain(ends);
+        let paths: Vec<_> = paths.map(|(count, path)| (count as u8, path)).collect();
         let keys = KEYS.iter().filter(|(of, _)| of & providers != 0);
         let keys: Vec<_> = keys.map(|(_, key)| *key).collect();
         let paths = Arc::new(Paths::grouped(&paths, &keys).ok()?);
         Some(Self { providers, paths, prices })
     }
 
-    /// What a response has used, of the model that it names; `requested` is the row of the model that the request names.
+    /// What a response of so many `bytes` has used, of the model that it names; `requested` is the row of the model that the request
+    /// names.
+    ///
+    /// What a response that was cut off has not said stays `reserved`, or what it has delivered counts, if that is less: each byte as a
+    /// token of output, because no token is shorter. It costs no less than it has said.
     #[must_use]
-    pub fn used(&self, scanner: &Scanner, requested: Option<u16>) -> Option<u64> {
+    pub fn used(&self, scanner: &Scanner, requested: Option<u16>, reserved: u64, bytes: u64) -> Option<u64> {
         let row = match scanner.last(Model as usize) {
+            // Some streams have an empty name in events before the first that has one.
+            Some(Value::Text("")) | None => requested,
             Some(Value::Text(model)) => self.prices.row(model.as_bytes()),
-            _ => None,
+            Some(_) => None,
         };
-        self.prices.at(row.or(requested)).sum.last(scanner)
+        let Row { weights, sum } = self.prices.at(row);
+        let said = sum.last(scanner)?;
+        if Self::has_ended(scanner) {
+            return Some(said);
+        }
+        let delivered = match scanner.last(Input as usize) {
+            Some(Value::Number(_)) => {
+                said.saturating_add(weigh(&[(bytes, weights.output.max(weights.reasoning))], self.prices.per))
+            }
+            _ => reserved,
+        };
+        Some(said.max(reserved.min(delivered)))
+    }
+
+    /// Whether the last count of output in a response that has ended counts all of it.
+    fn has_ended(scanner: &Scanner) -> bool {
+        let has = |count: Count| scanner.is_beside_last(count as usize);
+        scanner.is_final() || has(Ended) || has(Output) && !has(Said)
     }
 }
 
@@ -334,9 +413,30 @@ pub fn paths(providers: Providers, prices: &Prices) -> impl Iterator<Item = (Cou
     read.map(|(_, count, path)| (*count, *path))
 }
 
+/// The path of a request that can be read in one way.
+fn path<'r>(request: &'r Request<'_>) -> Option<&'r [u8]> {
+    let path = request.path().filter(|path| path.literal().is_none())?;
+    path.resolved().split(|&byte| byte == b'?').next()
+}
+
+/// Whether a request uses no tokens: it counts them, moderates a text, cancels a response, or is about files.
+#[must_use]
+pub fn is_free(request: &Request<'_>) -> bool {
+    let Some(path) = path(request) else { return false };
+    let mut before: &[u8] = b"";
+    FREE.iter().any(|end| path.ends_with(end))
+        || path.split(|&byte| byte == b'/').any(|segment| {
+            let is_version = matches!(before, b"v1" | b"v1beta" | b"openai");
+            before = segment;
+            is_version && segment == b"files"
+        })
+}
+
 /// What a request reserves: its input by its size, and its output by the most that it takes.
 #[derive(Clone, Debug)]
 pub struct Estimate {
+    /// Who may be asked.
+    pub providers: Providers,
     /// What tokens cost.
     pub prices: Arc<Prices>,
     /// So many bytes of the body are one token of input.
@@ -351,7 +451,7 @@ pub struct Estimate {
 
 impl PartialEq for Estimate {
     fn eq(&self, other: &Self) -> bool {
-        let numbers = |of: &Self| (of.bytes_per_token, of.max_input, of.output, of.max_output);
+        let numbers = |of: &Self| (of.providers, of.bytes_per_token, of.max_input, of.output, of.max_output);
         numbers(self) == numbers(other) && Arc::ptr_eq(&self.prices, &other.prices)
     }
 }
@@ -362,18 +462,49 @@ impl Estimate {
     /// Shows the paths of the values of a body that it needs.
     pub(super) fn body_paths<'a>(&self, show: &mut dyn FnMut(&'a str)) {
         let model = self.prices.is_by_model().then_some(REQUESTED_MODEL);
-        MAX_TOKENS.into_iter().chain(CHOICES).chain(model).for_each(show);
+        self.max_tokens().chain(self.choices()).chain(model).for_each(|path| show(path));
+    }
+
+    /// The APIs that a request may be for.
+    fn apis(&self) -> impl Iterator<Item = &'static Api> {
+        let providers = self.providers;
+        APIS.iter().filter(move |api| api.providers & providers != 0)
+    }
+
+    fn max_tokens(&self) -> impl Iterator<Item = &'static str> {
+        self.apis().flat_map(|api| api.max_tokens).copied()
+    }
+
+    fn choices(&self) -> impl Iterator<Item = &'static str> {
+        self.apis().filter_map(|api| api.choices)
+    }
+
+    /// The most tokens of output that a request takes: what it says where its provider reads it. A number elsewhere makes that no less.
+    fn max_tokens_of(&self, request: &Request<'_>) -> Option<u64> {
+        let largest = largest(request, self.max_tokens())?;
+        let path = path(request).unwrap_or_default();
+        let is_of_path = |api: &&Api| api.paths.iter().any(|end| path.ends_with(end.as_bytes()));
+        let says = |api: &Api| {
+            api.max_tokens.iter().any(|field| request.body_count(field).is_ok_and(|count| count.is_some()))
+        };
+        let is_said = match self.apis().find(is_of_path) {
+            Some(api) => says(api),
+            None => self.apis().all(says),
+        };
+        Some(largest.unwrap_or(0).max(if is_said { 0 } else { self.output }))
     }
 
     /// The tokens of input and output of a request.
     #[must_use]
     pub fn tokens<'a>(&'a self, request: &Request<'a>) -> (u64, u64) {
-        let input = request
-            .body_length()
+        if is_free(request) {
+            return (0, 0);
+        }
+        let bytes = request.body_length().ok().or_else(|| content_length(request));
+        let input = bytes
             .map_or(self.max_input, |bytes| bytes.div_ceil(self.bytes_per_token.max(1)).min(self.max_input));
-        let stated = largest(request, &MAX_TOKENS).map(|tokens| tokens.unwrap_or(self.output));
-        let choices = largest(request, &CHOICES).map(|choices| choices.unwrap_or(1).max(1));
-        let output = stated.and_then(|tokens| Some(tokens.saturating_mul(choices?)));
+        let choices = largest(request, self.choices()).map(|choices| choices.unwrap_or(1));
+        let output = self.max_tokens_of(request).and_then(|tokens| Some(tokens.saturating_mul(choices?)));
         (input, output.unwrap_or(self.max_output).min(self.max_output))
     }
 
@@ -385,7 +516,9 @@ impl Estimate {
 
     /// Whether a request is denied because no price is known for its model.
     pub(super) fn denies_model(&self, request: &Request<'_>) -> bool {
-        self.prices.denies_unknown && requested_row(&self.prices, request, true).is_none()
+        self.prices.denies_unknown
+            && requested_row(&self.prices, request, true).is_none()
+            && !is_free(request)
     }
 
     /// The units that a request reserves whose body cannot be read, and that is not denied for its model.
@@ -396,9 +529,9 @@ impl Estimate {
 
     fn units(&self, input: u64, output: u64, row: Option<u16>) -> u64 {
         let weights = self.prices.weights(row);
-        // Input may be written to a cache, and output may be thought.
+        // Input may be in a cache, or be written there, and output may be thought.
         let terms = [
-            (input, weights.input.max(weights.cache_write)),
+            (input, weights.input.max(weights.cached_input).max(weights.cache_write)),
             (output, weights.output.max(weights.reasoning)),
         ];
         weigh(&terms, self.prices.per)
@@ -444,11 +577,19 @@ fn model_in_path(path: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// The largest of the numbers at these paths of the body, if any is there; `None` if one cannot be read.
-fn largest(request: &Request<'_>, paths: &[&str]) -> Option<Option<u64>> {
+/// How many bytes a body has at most that is too large to be read, or is no JSON. `None`: it is compressed, or may be any.
+fn content_length(request: &Request<'_>) -> Option<u64> {
+    let header = |name| request.header(name).ok();
+    let is_exchange = header("content-encoding")?.is_none() && header("upgrade")?.is_none();
+    let length = header("content-length")?.filter(|_| is_exchange)?;
+    super::cost::number(&length.value)
+}
+
+/// The largest of the counts at these paths of the body, if any is there; `None` if one cannot be read.
+fn largest<'a>(request: &Request<'_>, paths: impl Iterator<Item = &'a str>) -> Option<Option<u64>> {
     let mut largest = None;
     for path in paths {
-        largest = largest.max(request.body_number(path).ok()?);
+        largest = largest.max(request.body_count(path).ok()?);
     }
     Some(largest)
 }

@@ -266,6 +266,17 @@ impl Body {
 }
 
 impl Body {
+    /// The whole number at a path, which is not 0. Every other value is unreadable.
+    pub(super) fn count(&self, path: &str) -> Result<Option<u64>, Unreadable> {
+        match self.value(path)? {
+            None => Ok(None),
+            Some(Value::Number(number)) => {
+                number.whole().filter(|count| *count > 0).map(Some).ok_or(Unreadable)
+            }
+            Some(_) => Err(Unreadable),
+        }
+    }
+
     /// How many calls of JSON-RPC it is: the items of an array; 1 of anything else.
     pub(super) fn calls(&self) -> Result<u64, Unreadable> {
         match &self.read {

@@ -310,6 +310,14 @@ impl<'a> Request<'a> {
         self.body()?.map_or(Ok(None), |body| body.number(path))
     }
 
+    /// The whole number at a path of its body, if there is one. 0 and a fraction are unreadable, too: servers differ in what they make of them.
+    ///
+    /// # Errors
+    /// As of [`Request::body_text`].
+    pub fn body_count(&self, path: &str) -> Result<Option<u64>, Unreadable> {
+        self.body()?.map_or(Ok(None), |body| body.count(path))
+    }
+
     /// How many calls of JSON-RPC it is: of a batch, which is an array, its items; 1 of anything else.
     ///
     /// # Errors

@@ -35,4 +35,4 @@ pub use record::{PolicyDenial, Record, Warning, denials, record, warnings};
 pub use rejection::{DETAILS, Grpc, Rejection, Reply, deny, late, unavailable};
 pub use settings::{Api, Body, Settings, Style, Upstream};
 pub use verdict::{Admission, Verdict, decide, headers, no_room_to_hold, verdict};
-pub use view::{LimitView, WarnAt};
+pub use view::{Counts, LimitView, WarnAt};

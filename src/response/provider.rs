@@ -7,6 +7,7 @@ use super::answer::{PolicyAnswer, nearness};
 use super::header::Headers;
 use super::named::NamedLimit;
 use super::settings::Style;
+use super::view::Counts;
 use crate::time::{Date, Micros};
 
 /// The names of the headers for the size of a limit, for what is left of it, and for when it is full again.
@@ -31,13 +32,13 @@ const ANTHROPIC: [Names; 2] = [
 ];
 
 /// Adds the headers of the limit of requests that is nearest its end, and of the limit of tokens that is. Limits of requests in flight
-/// have no place in them.
+/// have no place in them, nor have those of money, bytes and time: clients pace themselves by these headers, and count tokens.
 pub(super) fn add(answers: &[PolicyAnswer<'_>], headers: &mut Headers) {
     for (style, names) in [(Style::OpenAi, OPENAI), (Style::Anthropic, ANTHROPIC)] {
-        for (in_tokens, [limit_name, remaining_name, reset_name]) in [false, true].into_iter().zip(names) {
-            let fits = |limit: &NamedLimit<'_>| {
-                limit.view.counts_tokens() == in_tokens && !limit.view.is_in_flight()
-            };
+        for (counts, [limit_name, remaining_name, reset_name]) in
+            [Counts::Requests, Counts::Tokens].into_iter().zip(names)
+        {
+            let fits = |limit: &NamedLimit<'_>| limit.view.counts() == counts && !limit.view.is_in_flight();
             let shown = answers.iter().filter(|answer| answer.shows(style));
             let nearest = shown
                 .flat_map(NamedLimit::of)

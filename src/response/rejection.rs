@@ -10,6 +10,7 @@ use super::cause::Cause;
 use super::header::Header;
 use super::retry_after::{STORE_RETRY, with_jitter};
 use super::settings::{Body, Settings};
+use super::view::Counts;
 use crate::body::Ids;
 use crate::limit::RetryAfter;
 use crate::request;
@@ -149,8 +150,9 @@ pub(super) fn reject(
     headers: Vec<Header>,
 ) -> Rejection {
     let after = with_jitter(after, because_of);
-    let in_tokens =
-        because_of.limits().any(|(view, status)| view.counts_tokens() && because_of.is_violated(status));
+    let in_tokens = because_of
+        .limits()
+        .any(|(view, status)| view.counts() != Counts::Requests && because_of.is_violated(status));
     build(because_of.settings, (because_of.policy, violated, in_tokens), cause, after, headers)
 }
 

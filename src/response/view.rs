@@ -13,13 +13,25 @@ pub struct LimitView {
     quota: u64,
     window: Option<Micros>,
     in_bytes: bool,
-    in_tokens: bool,
+    counts: Counts,
     retry_estimate: Option<Micros>,
     warn_at: Option<WarnAt>,
     /// Its item in `RateLimit-Policy`.
     policy: String,
     /// The beginning of its item in `RateLimit`.
     state: String,
+}
+
+/// What the units of a limit are, for client libraries of language models.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counts {
+    /// Requests.
+    #[default]
+    Requests,
+    /// Tokens, or what else requests cost.
+    Tokens,
+    /// Money, bytes or time.
+    Others,
 }
 
 /// How full a limit is when weir warns of it.
@@ -51,8 +63,8 @@ impl LimitView {
         let policy = policy(&name, quota, window, false);
         // The name needs no escapes: the configuration allows none that would.
         let state = format!("\"{name}\";r=");
-        let (in_bytes, in_tokens, retry_estimate, warn_at) = (false, false, None, None);
-        Self { name, own_name: 0, quota, window, in_bytes, in_tokens, retry_estimate, warn_at, policy, state }
+        let (in_bytes, counts, retry_estimate, warn_at) = (false, Counts::Requests, None, None);
+        Self { name, own_name: 0, quota, window, in_bytes, counts, retry_estimate, warn_at, policy, state }
     }
 
     /// The same limit; its rejections tell clients to retry after `retry_estimate`.
@@ -74,16 +86,16 @@ impl LimitView {
         Self { in_bytes: true, policy, ..self.clone() }
     }
 
-    /// The same limit; its units are what requests cost, and not requests: for the headers of providers, these are tokens.
+    /// The same limit; its units are these.
     #[must_use]
-    pub fn in_tokens(self) -> Self {
-        Self { in_tokens: true, ..self }
+    pub fn counting(self, counts: Counts) -> Self {
+        Self { counts, ..self }
     }
 
-    /// Whether its units are tokens, and not requests.
+    /// What its units are.
     #[must_use]
-    pub const fn counts_tokens(&self) -> bool {
-        self.in_tokens
+    pub const fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// The same limit by the name `policy.limit`.
@@ -93,7 +105,7 @@ impl LimitView {
         let own_name = name.len().saturating_sub(self.own_name().len());
         let view = Self::new(name, self.quota, self.window).estimated(self.retry_estimate);
         let view = if self.in_bytes { view.in_bytes() } else { view };
-        Self { own_name, in_tokens: self.in_tokens, warn_at: self.warn_at, ..view }
+        Self { own_name, counts: self.counts, warn_at: self.warn_at, ..view }
     }
 
     /// The limit's name within its policy.

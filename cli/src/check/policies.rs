@@ -2,7 +2,7 @@
 //! Warnings about policies: what loads, and does not do what it seems to do.
 
 use super::conditions::{contradiction, covers, exclude};
-use super::warning::{code, warning};
+use super::warning::{code, note, warning};
 use super::{credentials, leases, limits, regexes};
 use crate::describe;
 use crate::finding::Finding;
@@ -10,6 +10,7 @@ use weir::config::Config;
 use weir::limit::{Ask, Limit, RetryAfter, Subject};
 use weir::policy::cost::{Cost, CostSource};
 use weir::policy::matcher::Condition;
+use weir::policy::settle::TrueCost;
 use weir::policy::subject::{OnMissing, Part, Source};
 use weir::policy::{Across, Mode, OnFailure, Policy, Tier};
 use weir::request::client_ip::{Network, Proxies};
@@ -23,6 +24,7 @@ pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
     for (index, policy) in config.policies.iter().enumerate() {
         let at = format!("policies[{index}]");
         costs(policy, &at, &mut found);
+        free(config, policy, &at, &mut found);
         regions(config, policy, &at, &mut found);
         models(policy, &at, &mut found);
         limits::warnings(policy, &at, &mut found);
@@ -259,13 +261,50 @@ fn costs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     }
 }
 
+/// A policy that never takes anything from a limit: no limit of it is ever used up.
+fn free(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
+    let mut costs = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]);
+    let mut settled = policy.settle.cases.iter().map(|case| &case.cost);
+    let takes_none = costs.all(|cost| *cost == Cost::Constant(0))
+        && settled.all(|cost| matches!(cost, TrueCost::Reserved | TrueCost::Constant(0)));
+    let mut limits = policy.tiers.tiers.iter().flat_map(|tier| tier.plan.limits());
+    // Permits are requests, whatever these cost; and another policy may use up the same counts.
+    let is_used = limits.any(|limit| matches!(limit, Limit::Concurrency(_)))
+        || config.policies.iter().filter(|other| other.counters == policy.counters).count() > 1;
+    if takes_none && !is_used {
+        let reason = "each request costs 0, and no response costs more, so the policy never denies a request";
+        let advice = "Write a cost of at least 1, or `settle`";
+        found.push(warning(code::FREE_POLICY, format!("{at}.cost"), reason, advice));
+    }
+}
+
+/// What a request reserves at most for a language model, where that is more than a tenth of a limit.
+fn reservation(policy: &Policy, units: u64, path: &str, found: &mut Vec<Finding>) {
+    for tier in &policy.tiers.tiers {
+        let mut limits = tier.plan.limits().iter().zip(&tier.views).filter(|(_, view)| !view.is_in_flight());
+        let Some((limit, view)) = limits.find(|(limit, _)| units > most(limit) / 10) else { continue };
+        let of_tier = if tier.name.is_empty() { String::new() } else { format!(" of tier {:?}", tier.name) };
+        let reason = format!(
+            "a request whose body cannot be read reserves {units} units until its response has passed, and limit {:?}{of_tier} has {}",
+            view.name(),
+            most(limit)
+        );
+        let advice = "Let weir read larger bodies (`request_body.max_bytes`), or lower `max_input_tokens` and `max_output_tokens`";
+        return found.push(note(code::LARGE_RESERVATION, path, reason, advice));
+    }
+}
+
 fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Finding>) {
     let (mut cases, fields) = (Vec::new(), |field: &str, kind: &str| format!("{path}.{kind}.{field}"));
     match cost {
         Cost::Constant(units) => cases.push((path.clone(), "a request", *units)),
         Cost::Usage(estimate) => {
             let (who, units) = ("a request whose body cannot be read", estimate.of_unreadable());
-            cases.push((fields("max_output_tokens", "usage"), who, units));
+            let path = fields("max_output_tokens", "usage");
+            if policy.tiers.tiers.iter().all(|tier| refuses(tier, units).is_none()) {
+                reservation(policy, units, &path, found);
+            }
+            cases.push((path, who, units));
         }
         Cost::Calls(units) => {
             cases.push((path.clone(), "one call", 1));

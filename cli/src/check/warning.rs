@@ -40,6 +40,8 @@ codes! {
     IGNORED_DOCUMENT = "ignored-document";
     IMPOSSIBLE_COST = "impossible-cost";
     UNREACHABLE_COST = "unreachable-cost";
+    FREE_POLICY = "free-policy";
+    LARGE_RESERVATION = "large-reservation";
     LOCAL_ONE_WORKER = "local-one-worker";
     SHORT_DEADLINE = "short-deadline";
     RARE_SYNC = "rare-sync";

@@ -45,6 +45,9 @@ pub fn print(policy: &Policy, check: &Check, out: &mut impl io::Write) -> io::Re
         for (name, paths) in paths(usage) {
             writeln!(out, "    {name}: {}", paths.join(", "))?;
         }
+        if check.requested == Some(usage::NO_MODEL) {
+            writeln!(out, "    requests of this path use no tokens: a response without usage costs nothing")?;
+        }
         if usage.prices.is_by_model() {
             writeln!(out, "    {}", priced(&usage.prices, check.requested))?;
         }
@@ -71,6 +74,7 @@ pub fn json(policy: &Policy, check: &Check) -> Vec<Value> {
 fn paths(usage: &Usage) -> Vec<(String, Vec<&'static str>)> {
     let mut found: Vec<(Count, Vec<&'static str>)> = Vec::new();
     for (count, path) in usage::paths(usage.providers, &usage.prices) {
+        let count = if count == Count::Begun { Count::Output } else { count };
         match found.iter_mut().find(|(other, _)| *other == count) {
             Some((_, paths)) => paths.push(path),
             None => found.push((count, vec![path])),
@@ -87,10 +91,10 @@ fn name(count: Count, prices: &Prices) -> String {
         Count::CachedBeside => ("cached input, which is no part of input", weights.cached_input),
         Count::Written => ("input written to a cache", weights.cache_write),
         Count::Tools => ("input made by tools", weights.input),
-        Count::Output => ("output", weights.output),
+        Count::Output | Count::Begun => ("output", weights.output),
         Count::ReasonedWithin => ("reasoning, which is part of output", weights.reasoning),
         Count::ReasonedBeside => ("reasoning, which is no part of output", weights.reasoning),
-        Count::Model => return String::from("model"),
+        Count::Model | Count::Said | Count::Ended => return String::from("model"),
     };
     if prices.is_by_model() { name.to_owned() } else { format!("{weight} x {name}") }
 }
@@ -98,8 +102,8 @@ fn name(count: Count, prices: &Prices) -> String {
 /// The prices of the model that the request names, in words.
 fn priced(prices: &Prices, row: Option<u16>) -> String {
     let whose = match row {
-        Some(_) => "prices of the model that the request names",
-        None => "the request names no model of the table, so the highest prices",
+        Some(row) if row != usage::NO_MODEL => "prices of the model that the request names",
+        _ => "the request names no model of the table, so the highest prices",
     };
     let each: Vec<_> =
         prices.weights(row).named().iter().map(|(name, weight)| format!("{name} {weight}")).collect();

@@ -165,7 +165,8 @@ fn by_name<'a>(
     }
     let inner = tag.trim_start_matches('{').trim_end_matches('}');
     let Some((name, subject)) = inner.split_once('|') else { return Err(wrong("it has no |")) };
-    if subject.is_empty() || !subject.bytes().all(key::is_of_subject) {
+    // A header or a parameter without a value is an empty subject.
+    if !subject.bytes().all(key::is_of_subject) {
         return Err(wrong("a byte in it is escaped in keys, such as %20 for a space"));
     }
     let mut counted = config.policies.iter().enumerate().filter(|(_, policy)| policy.counters == name);

@@ -184,6 +184,16 @@ fn set(arguments: &Set, out: &mut impl io::Write) -> Result<Found, Ended> {
     if let Some(limit) = limits.find(|limit| {
         with_own(&limit.configured, value.get(&limit.name)).ok().as_ref() != Some(&limit.in_force)
     }) {
+        let key = subject.key(OVERRIDE_NAME);
+        let now = record(&mut redis, &key)?.map(|record| record.value).unwrap_or_default();
+        if now != new.as_bytes() {
+            return Err(format!(
+                "{}: the counts were written, and somebody else has changed them since: now they are {}",
+                subject.shown(),
+                if now.is_empty() { String::from("none") } else { words::shown(&now) }
+            )
+            .into());
+        }
         return Err(format!(
             "{}: the counts were written, and weir's script uses others for {}: {}",
             subject.shown(),

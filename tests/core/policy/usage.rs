@@ -153,6 +153,219 @@ fn each_kind_of_tokens_counts_once() {
     }));
 }
 
+/// What one event of a stream says of what was used.
+#[derive(Clone, Copy)]
+enum Says {
+    Nothing,
+    /// So many units, and more is to come.
+    SoFar(u64),
+    /// So many units, which are all.
+    All(u64),
+}
+
+use Says::{All, Nothing, SoFar};
+
+/// A stream that ends after any of its events, because the client leaves or the upstream breaks off. A token of input is 1 unit, one of
+/// output 2.
+#[test]
+fn a_stream_that_is_cut_off_costs_what_it_has_delivered_or_what_it_reserved() {
+    type Stream = (&'static str, &'static str, &'static str, Vec<(String, Says)>);
+    let event = |data: &str| format!("data: {data}\n\n");
+    let events = |rows: &[(&str, Says)]| rows.iter().map(|(data, says)| (event(data), *says)).collect();
+    let plain = |rows: &[(&str, Says)]| rows.iter().map(|(text, says)| ((*text).to_owned(), *says)).collect();
+    let delta = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}"#;
+    let start =
+        r#"{"type":"message_start","message":{"model":"m","usage":{"input_tokens":50,"output_tokens":1}}}"#;
+    let streams: Vec<Stream> = vec![
+        (
+            "openai",
+            "chat",
+            EVENTS,
+            events(&[
+                (
+                    r#"{"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}],"usage":null}"#,
+                    Nothing,
+                ),
+                (r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":null}"#, Nothing),
+                (r#"{"choices":[],"usage":{"prompt_tokens":50,"completion_tokens":9}}"#, All(68)),
+                ("[DONE]", All(68)),
+            ]),
+        ),
+        (
+            "openai",
+            "chat with counts in each event",
+            EVENTS,
+            events(&[
+                (
+                    r#"{"choices":[{"index":0,"delta":{"role":"assistant"}}],"usage":{"prompt_tokens":50,"completion_tokens":0}}"#,
+                    SoFar(50),
+                ),
+                (r#"{"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}"#, SoFar(50)),
+                (
+                    r#"{"choices":[{"index":0,"delta":{"content":"!"},"finish_reason":null}],"usage":{"prompt_tokens":50,"completion_tokens":3}}"#,
+                    SoFar(56),
+                ),
+                (
+                    r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":50,"completion_tokens":9}}"#,
+                    All(68),
+                ),
+                (r#"{"choices":[],"usage":{"prompt_tokens":50,"completion_tokens":9}}"#, All(68)),
+            ]),
+        ),
+        (
+            "openai",
+            "completions",
+            EVENTS,
+            events(&[
+                (
+                    r#"{"choices":[{"text":"Hi","index":0,"finish_reason":null}],"usage":{"prompt_tokens":50,"completion_tokens":1}}"#,
+                    SoFar(52),
+                ),
+                (
+                    r#"{"choices":[{"text":"!","index":0,"finish_reason":"length"}],"usage":{"prompt_tokens":50,"completion_tokens":9}}"#,
+                    All(68),
+                ),
+            ]),
+        ),
+        (
+            "openai",
+            "responses",
+            EVENTS,
+            events(&[
+                (r#"{"type":"response.created","response":{"model":"m","usage":null}}"#, Nothing),
+                (r#"{"type":"response.output_text.delta","delta":"Hi"}"#, Nothing),
+                (
+                    r#"{"type":"response.completed","response":{"usage":{"input_tokens":50,"output_tokens":9}}}"#,
+                    All(68),
+                ),
+            ]),
+        ),
+        (
+            "anthropic",
+            "messages",
+            EVENTS,
+            events(&[
+                (start, SoFar(52)),
+                (
+                    r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+                    SoFar(52),
+                ),
+                (delta, SoFar(52)),
+                (delta, SoFar(52)),
+                (delta, SoFar(52)),
+                (
+                    r#"{"type":"message_delta","delta":{"stop_reason":null},"usage":{"output_tokens":4}}"#,
+                    SoFar(58),
+                ),
+                (
+                    r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#,
+                    All(68),
+                ),
+                (r#"{"type":"message_stop"}"#, All(68)),
+            ]),
+        ),
+        (
+            "anthropic",
+            "messages that end in an error",
+            EVENTS,
+            events(&[
+                (start, SoFar(52)),
+                (delta, SoFar(52)),
+                (r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, SoFar(52)),
+            ]),
+        ),
+        (
+            "gemini",
+            "events",
+            EVENTS,
+            events(&[
+                (
+                    r#"{"candidates":[{"content":{"parts":[{"text":"H"}]}}],"usageMetadata":{"promptTokenCount":50}}"#,
+                    SoFar(50),
+                ),
+                (
+                    r#"{"candidates":[{"content":{"parts":[{"text":"i"}]}}],"usageMetadata":{"promptTokenCount":50,"candidatesTokenCount":3}}"#,
+                    SoFar(56),
+                ),
+                (
+                    r#"{"candidates":[{"content":{"parts":[{"text":"!"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":50,"candidatesTokenCount":9}}"#,
+                    All(68),
+                ),
+            ]),
+        ),
+        (
+            "gemini",
+            "a prompt that is blocked",
+            EVENTS,
+            events(&[(
+                r#"{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":50}}"#,
+                All(50),
+            )]),
+        ),
+        (
+            "gemini",
+            "an array",
+            JSON,
+            plain(&[
+                (
+                    r#"[{"candidates":[{"content":{"parts":[{"text":"H"}]}}],"usageMetadata":{"promptTokenCount":50}}"#,
+                    SoFar(50),
+                ),
+                (
+                    r#",{"candidates":[{"content":{"parts":[{"text":"i"}]}}],"usageMetadata":{"promptTokenCount":50,"candidatesTokenCount":3}}"#,
+                    SoFar(56),
+                ),
+                (r#",{"candidates":[{"content":{"parts":[{"text":"!"}]},"finishReason":"STOP"}]"#, SoFar(56)),
+                (r#","usageMetadata":{"promptTokenCount":50,"candidatesTokenCount":9}}"#, All(68)),
+                ("]", All(68)),
+            ]),
+        ),
+        (
+            "ollama",
+            "lines",
+            LINES,
+            plain(&[
+                ("{\"message\":{\"content\":\"Hi\"},\"done\":false}\n", Nothing),
+                (
+                    "{\"message\":{\"content\":\"\"},\"done\":true,\"prompt_eval_count\":50,\"eval_count\":9}\n",
+                    All(68),
+                ),
+            ]),
+        ),
+    ];
+    let bedrock = CONVERSE.iter().map(|(name, payload)| {
+        let text = frames::event(name, payload.as_bytes());
+        (text, if *name == "metadata" { All(30 + 4 + 6 + 12) } else { Nothing })
+    });
+    let streams = streams.into_iter().map(|(provider, name, kind, events)| {
+        let events = events.into_iter().map(|(text, says)| (text.into_bytes(), says)).collect::<Vec<_>>();
+        (provider, name, kind, events)
+    });
+    let streams: Vec<_> = streams.chain([("bedrock", "converse", FRAMES, bedrock.collect())]).collect();
+    each(streams.iter().flat_map(|(provider, name, kind, events)| {
+        let of =
+            [*provider, "auto"].into_iter().flat_map(move |of| (0..=events.len()).map(move |cut| (of, cut)));
+        of.flat_map(move |(of, cut)| {
+            let body: Vec<u8> = events.iter().take(cut).flat_map(|(text, _)| text.clone()).collect();
+            let says = events.iter().take(cut).next_back().map_or(Nothing, |(_, says)| *says);
+            [5, 64, 100_000].map(|size| {
+                let config = settled(r#"{"provider": "P", "weights": {"output": 2}}"#, of);
+                let found = charged(&config, kind, None, body.chunks(size));
+                let wanted = match says {
+                    Nothing => RESERVED,
+                    SoFar(units) => (units + 2 * body.len() as u64).min(RESERVED),
+                    All(units) => units,
+                };
+                (
+                    format!("{name} of {provider}, read as {of}, cut after {cut}, in parts of {size}"),
+                    found.to_string(),
+                    wanted.to_string(),
+                )
+            })
+        })
+    }));
+}
+
 #[test]
 fn a_provider_does_not_read_what_another_says() {
     let body = br#"{"usageMetadata": {"promptTokenCount": 8}, "usage": {"inputTokens": 3}}"#;
@@ -195,7 +408,8 @@ fn prices_are_those_of_the_model_that_answers() {
         ("a dated name", "gpt-5-2025-08-07", "", 1250 + 125 + 10_000),
         ("the longest beginning", "gpt-5-mini-2025", "", 250 + 250 + 2_000),
         ("another name that begins so", "gpt-50", "", 3_000 + 300 + 15_000),
-        ("unknown, but the request names one", "router/best", "gpt-5-mini", 250 + 250 + 2_000),
+        ("unknown, though the request names one", "router/best", "gpt-5-mini", 3_000 + 300 + 15_000),
+        ("no name, but the request names one", "", "gpt-5-mini", 250 + 250 + 2_000),
         ("known, whatever the request names", "gpt-5", "gpt-5-mini", 1250 + 125 + 10_000),
         ("unknown, and in the request too", "router/best", "other", 3_000 + 300 + 15_000),
     ];
@@ -224,7 +438,7 @@ fn a_request_reserves_what_it_may_use() {
         ("states no maximum", CHAT, r#"{"model": "gpt-5"}"#, 13 + 500),
         ("states one", CHAT, r#"{"model": "gpt-5", "max_tokens": 20}"#, 13 + 200),
         ("by its newer name", CHAT, r#"{"model": "gpt-5", "max_completion_tokens": 20}"#, 13 + 200),
-        ("in responses", CHAT, r#"{"model": "gpt-5", "max_output_tokens": 20}"#, 13 + 200),
+        ("in responses", "POST /v1/responses", r#"{"model": "gpt-5", "max_output_tokens": 20}"#, 13 + 200),
         ("twice: the larger", CHAT, r#"{"model": "gpt-5", "max_tokens": 20, "max_output_tokens": 30}"#, 13 + 300),
         ("three answers", CHAT, r#"{"model": "gpt-5", "max_tokens": 20, "n": 3}"#, 13 + 600),
         ("at most the largest", CHAT, r#"{"model": "gpt-5", "max_tokens": 2000}"#, 13 + 2_000),
@@ -245,6 +459,141 @@ fn a_request_reserves_what_it_may_use() {
     }));
     let unreadable = check(&config, CHAT, "no json");
     assert_eq!(unreadable.cost, 200_000 * 3_750 / 1_000 + 200 * 15_000 / 1_000);
+}
+
+/// The units that a request reserves by `usage` with these fields in `cost` and `settle`. Its input is one token, unless it is unreadable.
+fn reserves(cost: &str, settle: &str, line: &str, body: &str) -> u64 {
+    let config = policy(&format!(
+        r#""subject": [{{"literal": "s"}}], "settle": [{{"cost": {{"usage": {{{settle}}}}}}}],
+           "cost": {{"usage": {{"bytes_per_token": 1000, "output_tokens": 50, "max_output_tokens": 200{cost}}}}}"#
+    ));
+    check(&config, line, body).cost
+}
+
+#[test]
+fn only_what_the_provider_obeys_lowers_a_reservation() {
+    const CHAT: &str = "POST /v1/chat/completions";
+    const ONE: &str = r#"{"max_tokens": 1}"#;
+    const NEW: &str = r#"{"max_output_tokens": 1}"#;
+    const OLLAMA: &str = r#"{"options": {"num_predict": 1}}"#;
+    const GEMINI: &str = r#"{"generationConfig": {"maxOutputTokens": 1}}"#;
+    const CONVERSE: &str = r#"{"inferenceConfig": {"maxTokens": 1}}"#;
+    // The provider, the line, the body, and the tokens of output.
+    let rows = [
+        ("openai", CHAT, ONE, 1),
+        ("openai", CHAT, r#"{"max_completion_tokens": 1}"#, 1),
+        ("openai", CHAT, NEW, 50),
+        ("openai", CHAT, r#"{"max_tokens": 9, "max_output_tokens": 1}"#, 9),
+        ("openai", CHAT, OLLAMA, 50),
+        ("openai", "POST /v1/completions", ONE, 1),
+        ("openai", "POST /v1/responses", NEW, 1),
+        ("openai", "POST /v1/responses", ONE, 50),
+        ("openai", "POST /own", ONE, 50),
+        ("openai", "POST /own", r#"{"max_tokens": 1, "max_output_tokens": 3}"#, 3),
+        ("openai", "POST /v1/own/../chat/completions", ONE, 50),
+        ("anthropic", "POST /v1/messages", ONE, 1),
+        ("anthropic", "POST /own", ONE, 1),
+        ("anthropic", "POST /v1/messages", NEW, 50),
+        ("anthropic", "POST /v1/messages", r#"{"max_tokens": 1, "n": 5}"#, 1),
+        ("gemini", "POST /v1beta/models/m:generateContent", GEMINI, 1),
+        ("gemini", "POST /v1beta/models/m:streamGenerateContent?alt=sse", GEMINI, 1),
+        ("gemini", "POST /v1beta/models/m:generateContent", ONE, 50),
+        ("bedrock", "POST /model/m/converse", CONVERSE, 1),
+        ("bedrock", "POST /model/m/converse", ONE, 50),
+        ("bedrock", "POST /model/m/invoke", CONVERSE, 50),
+        ("ollama", "POST /api/chat", OLLAMA, 1),
+        ("ollama", "POST /api/chat", ONE, 50),
+        ("ollama", "POST /api/chat", NEW, 50),
+        ("auto", CHAT, ONE, 1),
+        ("auto", CHAT, NEW, 50),
+        ("auto", CHAT, r#"{"max_tokens": 1, "options": {"num_predict": 70}}"#, 70),
+        ("auto", "POST /v1/messages", OLLAMA, 50),
+        ("auto", "POST /api/generate", ONE, 50),
+        ("auto", "POST /own", ONE, 50),
+        ("auto", "POST /own", r#"{"max_tokens": 60}"#, 60),
+        // Values that servers read in several ways.
+        ("openai", CHAT, r#"{"max_tokens": null}"#, 50),
+        ("openai", CHAT, r#"{"max_tokens": 0}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": -1}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": 1.5}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": 1e-9}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": 1e300}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": 1e1}"#, 10),
+        ("openai", CHAT, r#"{"max_tokens": "1"}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": [1]}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": true}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": 1, "max_tokens": 2}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": 1, "max_t\u006fkens": 2}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": 10, "n": 2}"#, 20),
+        ("openai", CHAT, r#"{"max_tokens": 10, "n": null}"#, 10),
+        ("openai", CHAT, r#"{"max_tokens": 10, "n": 1.5}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": 10, "n": "2"}"#, 200),
+        ("openai", CHAT, r#"{"max_tokens": 10, "n": 1, "n": 3}"#, 200),
+    ];
+    each(rows.iter().flat_map(|(provider, line, body, output)| {
+        let of = |name: &str| format!(r#""provider": "{name}""#);
+        // Named by the cost, or by what the responses are read as.
+        [("", of(provider)), (&*format!(", {}", of(provider)), of("auto"))].map(|(cost, settle)| {
+            let found = reserves(cost, &settle, line, body);
+            (format!("{provider}{cost}, {line}: {body}"), found.to_string(), (output + 1).to_string())
+        })
+    }));
+    let cached = reserves(r#", "weights": {"cached_input": "9"}"#, "", CHAT, ONE);
+    assert_eq!(cached, 9 + 1, "input from a cache may be the dearest");
+}
+
+/// A body that is too large is not read, but its length is known.
+#[test]
+fn an_unreadable_body_reserves_input_by_its_length() {
+    const CHAT: &str = "POST /v1/chat/completions";
+    let body = format!(r#"{{"max_tokens": 1, "text": "{}"}}"#, "x".repeat(70_000));
+    let rows = [
+        ("too large", "\ncontent-length: 70030", 71),
+        ("no length", "", 200_000),
+        ("compressed", "\ncontent-length: 70030\ncontent-encoding: gzip", 200_000),
+        ("two lengths", "\ncontent-length: 9, 70030", 200_000),
+        ("no exchange of a request for a response", "\ncontent-length: 9\nupgrade: websocket", 200_000),
+        ("larger than is reserved", "\ncontent-length: 999999999999", 200_000),
+    ];
+    each(rows.map(|(name, headers, input)| {
+        let found = reserves("", "", &format!("{CHAT}{headers}"), &body);
+        (name, found.to_string(), (input + 200).to_string())
+    }));
+}
+
+/// Nothing is reserved for it, no model is needed, and a response that does not say what was used costs nothing.
+#[test]
+fn what_uses_no_tokens_costs_nothing() {
+    let rows = [
+        ("/v1/messages/count_tokens", true),
+        ("/v1beta/models/x:countTokens", true),
+        ("/model/x/count-tokens", true),
+        ("/v1/responses/input_tokens", true),
+        ("/v1/moderations", true),
+        ("/v1/responses/resp_1/cancel", true),
+        ("/v1/files", true),
+        ("/v1/files/file-1/content?x", true),
+        ("/upload/v1beta/files", true),
+        ("/v1/files/../chat/completions", false),
+        ("/v1/chat/completions", false),
+        ("/v1/chat/completions?/count_tokens", false),
+        ("/a%2f..%2fv1/moderations", false),
+        ("/openai/deployments/files/chat/completions", false),
+    ];
+    let (denies, weighs) =
+        (priced("deny"), policy(r#""subject": [{"literal": "s"}], "settle": [{"cost": {"usage": {}}}]"#));
+    each(rows.map(|(path, free)| {
+        let sample = request(&format!("POST {path}")).with_body(r#"{"model": "x"}"#);
+        let requested = evaluate(&weighs, &sample).unwrap()[0].requested;
+        let says = |body: &str| charged(&weighs, JSON, requested, [body.as_bytes()].into_iter());
+        let found = (
+            decided(&denies, &sample),
+            says(r#"{"input_tokens": 9}"#),
+            says(r#"{"usage": {"input_tokens": 9}}"#),
+        );
+        let wanted = if free { ("[0]", 0, 9) } else { (DENIED, RESERVED, 9) };
+        (path, format!("{found:?}"), format!("{wanted:?}"))
+    }));
 }
 
 const DENIED: &str = "deny unknown model";

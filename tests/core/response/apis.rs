@@ -42,7 +42,7 @@ fn store(granted: bool, limits: impl Into<Vec<LimitStatus>>, ban: RetryAfter) ->
     CheckAnswer::Store(Decision { granted, delay, limits, ban, own: None, at: AT })
 }
 
-fn of(config: &Config, answers: [CheckAnswer; 2]) -> Verdict {
+fn of<const N: usize>(config: &Config, answers: [CheckAnswer; N]) -> Verdict {
     let checks: Vec<_> =
         (0..).zip(answers).map(|(policy, answer)| (Check::one(policy, b"{p|s}"), answer)).collect();
     let checks = checks.iter().map(|(check, answer)| (check, answer));
@@ -273,6 +273,34 @@ fn the_headers_of_a_provider_show_one_limit_of_requests_and_one_of_tokens() {
     assert!(shown(&headers).contains(&String::from("x-ratelimit-remaining-requests: 0")), "{headers:?}");
     let headers = rejected(&config, banned(seconds(5))).headers;
     assert_eq!(shown(&headers), openai[3..], "of a ban, no limit of its policy");
+}
+
+/// Clients of language models pace themselves by these headers, and count tokens.
+#[test]
+fn no_header_of_a_provider_shows_money_bytes_or_time_as_tokens() {
+    let usage = |cost: &str, settle: &str| {
+        format!(r#""cost": {{"usage": {{{cost}}}}}, "settle": [{{"cost": {{"usage": {{{settle}}}}}}}]"#)
+    };
+    let prices = r#""prices": "usd""#;
+    let rows = [
+        ("tokens", usage("", ""), true),
+        ("weighed tokens", usage("", r#""weights": {"output": 4}"#), true),
+        ("money", usage(prices, prices), false),
+        ("money in the response", format!(r#""settle": [{{"cost": {{"usage": {{{prices}}}}}}}]"#), false),
+        ("bytes", String::from(r#""settle": [{"cost": {"response_bytes": {}}}]"#), false),
+        ("tokens by bytes", String::from(r#""settle": [{"cost": {"response_bytes": {"per": 4}}}]"#), true),
+        ("time", String::from(r#""settle": [{"cost": {"duration": {}}}]"#), false),
+    ];
+    each(rows.into_iter().flat_map(|(name, fields, shows)| {
+        ["openai", "anthropic"].map(|style| {
+            let config = Config::parse(format!(
+                r#"{{"prices": {{"usd": {{"models": [{{"model": ["m"], "input": 1, "output": 1}}]}}}}, "response": {{"style": "{style}"}},
+                  "policies": [{{"name": "p", "limits": [{{"name": "l", "algorithm": "fixed_window", "limit": 9, "window": "1m"}}], {fields}}}]}}"#
+            ).as_bytes()).unwrap();
+            let Verdict::Admit(admission) = of(&config, [store(true, [limit(3, Now)], Now)]) else { panic!("{name}: rejected") };
+            (format!("{name}, {style}"), (!shown(&admission.headers).is_empty()).to_string(), shows.to_string())
+        })
+    }));
 }
 
 /// An error names its call, and a batch gets one for each. Only an error of JSON-RPC does.

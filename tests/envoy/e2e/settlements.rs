@@ -24,6 +24,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("settle: trailers", trailers),
     ("settle: only failed logins count", logins),
     ("settle: a client that leaves pays for what it has seen", a_client_leaves),
+    ("settle: a model's stream that is cut off costs what it has delivered", a_stream_is_cut_off),
     ("settle: what was open when envoy is killed has cost what it reserved", envoy_is_killed),
     ("settle: cheap and expensive requests share a limit", cheap_and_expensive),
 ];
@@ -252,6 +253,42 @@ fn a_client_leaves() {
     }
     client.shutdown(Shutdown::Both).expect("closed");
     is_used(&world, 30);
+}
+
+/// The client leaves before the last number of the stream, and then the upstream closes the connection there.
+fn a_stream_is_cut_off() {
+    let usage = r#""cost": {"constant": 9000}, "settle": [{"cost": {"usage": {"provider": "anthropic"}}}]"#;
+    let world = World::start(&limiter(usage));
+    let begin = "data: {\"message\": {\"usage\": {\"input_tokens\": 30, \"output_tokens\": 1}}}\n\n";
+    let seen = format!("{begin}{}", "data: {\"delta\": {\"text\": \"Hello\"}}\n\n".repeat(20));
+    let end = "data: {\"delta\": {\"stop_reason\": \"end_turn\"}, \"usage\": {\"output_tokens\": 600}}\n\n";
+    let mut response = chunked(EVENTS, &[seen.clone(), end.to_owned()], "");
+    let first = response.iter().position(|byte| *byte == PIECE).expect("a piece");
+    response.remove(first);
+    let begun = || {
+        let mut client = TcpStream::connect(world.edge()).expect("connected");
+        client.write_all(&Request::post("/say/slowly", &response).into_bytes()).expect("sent");
+        let mut bytes = Vec::new();
+        while String::from_utf8_lossy(&bytes).matches("Hello").count() < 20 {
+            let mut buffer = [0; 4096];
+            let length = client.read(&mut buffer).expect("a response");
+            assert!(length > 0, "{}", String::from_utf8_lossy(&bytes));
+            bytes.extend(&buffer[..length]);
+        }
+        client
+    };
+    let each = 31 + seen.len() as u64;
+    begun().shutdown(Shutdown::Both).expect("closed");
+    is_used(&world, each);
+    let client = begun();
+    eventually("both to be held", || (world.upstream.held() == 2).then_some(()));
+    world.upstream.reset();
+    is_used(&world, 2 * each);
+    drop(client);
+    // A whole one, whose bytes do not count.
+    world.upstream.release();
+    drop(world.send(&Request::post("/say", &chunked(EVENTS, &[seen, end.to_owned()], ""))));
+    is_used(&world, 2 * each + 630);
 }
 
 fn envoy_is_killed() {

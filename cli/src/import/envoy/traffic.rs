@@ -224,6 +224,12 @@ fn cost(file: usize, rule: &Node, made: &mut Map, writer: &mut Writer<'_>) {
     match cost.at(&["request", "number"]).and_then(number) {
         Some(units) => {
             made.set("cost", Map::from([("constant", units.into())]));
+            if units == 0 {
+                made.set("mode", "shadow");
+                let why = "each request costs 0, so the policy would deny none: it is in shadow";
+                let instead = "Write `settle`, by which a response has a cost, and remove `mode`";
+                writer.note(file, cost, "request", why, instead);
+            }
         }
         None if cost.get("request").is_some() => {
             let why = "weir reads no metadata, so a request costs 1";

@@ -21,7 +21,7 @@ const PERIODS: [(&str, &str, &str); 6] = [
 
 /// What is read of a plugin's `config`, or done in weir's own way. What is about Redis is left to weir's own `store`.
 const KNOWN: &str = "second minute hour day month year limit window_size window_type identifier limit_by header_name path policy strategy \
-    fault_tolerant hide_client_headers error_code error_message sync_rate namespace redis dictionary_name";
+    fault_tolerant hide_client_headers error_code error_message sync_rate namespace redis dictionary_name disable_penalty";
 
 /// The policies of a plugin: of requests that lack what Kong counts by, it counts those of an address.
 pub fn policies(
@@ -117,6 +117,10 @@ fn periods(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
 /// The limits of rate-limiting-advanced: of each number, a window of so many seconds.
 fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
     let is_fixed = config.text_of("window_type") == "fixed";
+    if !is_fixed && !config.is_true("disable_penalty") {
+        let why = "in a sliding window Kong counts the requests that it rejects, too, and weir counts those that it admits";
+        note("window_type", why, "If a client has to slow down before it is admitted again, add a `ban`");
+    }
     let sizes = config.list("window_size").iter().map(number);
     let limits = config.list("limit").iter().map(units);
     let mut found = Vec::new();

@@ -199,6 +199,11 @@ fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Ve
             continue;
         }
         let hits = limit.at(&["hits_addend", "number"]).and_then(number);
+        if hits == Some(0) {
+            let why = "each request costs 0, so the policy would deny none: it is in shadow";
+            let instead = "Write `settle`, by which a response has a cost, and remove `mode`";
+            note(notes, file, limit, "hits_addend", why, instead);
+        }
         if limit.get("hits_addend").is_some() && hits.is_none() {
             let why = "a number made of a format is not read";
             note(notes, file, limit, "hits_addend", why, "Write the policy's `cost`");

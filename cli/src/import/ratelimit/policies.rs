@@ -307,7 +307,8 @@ fn policy(made: &Made<'_>, limit: &Node, (name, counters): (&str, Option<String>
         policy.set("deny", vec![Tree::from(Map::new())]);
         policy.set("response", Map::from([("deny_status", 429_u64.into())]));
     }
-    if made.node.is_true("shadow_mode") || made.node.is_true("quota_mode") {
+    // One that costs nothing would deny nothing.
+    if made.hits == Some(0) || made.node.is_true("shadow_mode") || made.node.is_true("quota_mode") {
         policy.set("mode", "shadow");
     }
     policy
