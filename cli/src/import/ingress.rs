@@ -16,6 +16,16 @@ use crate::document::Node;
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 
+/// The annotations of limits that are read.
+const LIMITS: [&str; 6] = [
+    "limit-rps",
+    "limit-rpm",
+    "limit-connections",
+    "limit-burst-multiplier",
+    "limit-allowlist",
+    "limit-whitelist",
+];
+
 /// The default of `limit-burst-multiplier`.
 const MULTIPLIER: u64 = 5;
 
@@ -56,7 +66,7 @@ struct Host {
 
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
-    let files = super::read(&arguments.files)?;
+    let files = super::read(&arguments.files, 0, &mut notes)?;
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     let all: Vec<Ingress<'_>> = files
         .iter()
@@ -87,7 +97,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         }
     }
     http.extend(hosts.into_iter().map(|(name, host)| host.server(name)));
-    imported(http, names, notes, "no annotation of a limit in any Ingress")
+    notes.rest(&files);
+    imported(http, names, notes, "annotation of a limit in any Ingress")
 }
 
 /// The objects of a document: itself, or those of a list.
@@ -193,6 +204,13 @@ impl<'a> Ingress<'a> {
                 .push(self.directive(line, &["limit_req", &format!("zone={zone}"), &burst, "nodelay"]));
             note_replicas(line, &format!("limit-{end}"));
         }
+        if let Some((line, _)) = self.annotation("enable-cors").filter(|_| self.is_true("enable-cors")) {
+            let why = "the controller answers OPTIONS before it limits, so the policies do not count it";
+            let instead = "Let Envoy's filter cors stand before weir; else such requests reach the upstream without a limit";
+            notes.add(Note::at(self.file, line, "enable-cors", why, instead));
+            let answer = vec![self.directive(line, &["return", "204"])];
+            limits.rules.push(self.block(line, &["if", "($request_method", "=", "OPTIONS)"], answer));
+        }
         limits
     }
 
@@ -223,29 +241,27 @@ impl<'a> Ingress<'a> {
         key
     }
 
-    /// What is about limits, and is not imported.
+    /// What limits in annotations, and is not imported.
     fn note_others(&self, notes: &mut Notes) {
         for (annotation, place, value) in self.annotations() {
             let Some(name) = annotation.strip_prefix(PREFIX) else { continue };
-            let snippet = value.text().is_some_and(|text| text.contains("limit_"));
-            let (why, instead) = match name {
-                "limit-rate" | "limit-rate-after" => {
-                    ("it slows down responses, which weir does not do", "Use Envoy's filter bandwidth_limit")
-                }
-                _ if name.starts_with("global-rate-limit") => (
-                    "the controller has it no more since 1.10, and it is not imported",
-                    "Write a policy with `fixed_window`: it counts over all proxies",
-                ),
-                _ if name.ends_with("-snippet") && snippet => (
-                    "limits in snippets are not read",
-                    "Import the nginx.conf of a controller's pod with `weir import nginx`",
-                ),
+            notes.read(value);
+            let said = match name {
                 _ if self.is_canary() && name.starts_with("limit-") => {
-                    ("the controller takes the limits of a canary from the Ingress beside it", "")
+                    Some(("the controller takes the limits of a canary from the Ingress beside it", ""))
                 }
-                _ => continue,
+                _ if LIMITS.contains(&name) => None,
+                _ => elsewhere(name, value).or_else(|| {
+                    let is_like = ["limit", "rps", "rpm", "burst"].iter().any(|word| name.contains(word));
+                    is_like.then_some((
+                        "the controller has no such annotation, so it limits nothing",
+                        "Correct its name",
+                    ))
+                }),
             };
-            notes.add(Note::at(self.file, place.line, name, why, instead));
+            if let Some((why, instead)) = said {
+                notes.add(Note::at(self.file, place.line, name, why, instead));
+            }
         }
     }
 
@@ -289,19 +305,47 @@ impl<'a> Ingress<'a> {
             let directive = match name.as_str() {
                 "limit-req-status-code" => "limit_req_status",
                 "limit-conn-status-code" => "limit_conn_status",
-                "use-forwarded-headers" | "use-proxy-protocol" if value.text() == Some("true") => {
+                "use-forwarded-headers" | "use-proxy-protocol" | "enable-real-ip"
+                    if value.text_or_number().as_deref() == Some("true") =>
+                {
                     let why = "the controller takes a client's address from what the proxy before it says";
                     let instead = "Say in `client_address` which proxies weir trusts, and the same in Envoy";
                     notes.add(Note::at(self.file, place.line, name, why, instead));
                     continue;
                 }
-                _ => continue,
+                _ => {
+                    if let Some((why, instead)) = elsewhere(name, value) {
+                        notes.read(value);
+                        notes.add(Note::at(self.file, place.line, name, why, instead));
+                    }
+                    continue;
+                }
             };
+            notes.read(value);
             if let Some(status) = value.text_or_number() {
                 found.push(self.directive(place.line, &[directive, &status]));
             }
         }
         found
+    }
+}
+
+/// Why a setting of the controller that limits is not imported, and what to do instead.
+fn elsewhere(name: &str, value: &Node) -> Option<(&'static str, &'static str)> {
+    let has_limits = value.text().is_some_and(|text| text.contains("limit_"));
+    match name {
+        "limit-rate" | "limit-rate-after" => {
+            Some(("it slows down responses, which weir does not do", "Use Envoy's filter bandwidth_limit"))
+        }
+        _ if name.starts_with("global-rate-limit") => Some((
+            "the controller has it no more since 1.10, and it is not imported",
+            "Write a policy with `fixed_window`: it counts over all proxies",
+        )),
+        _ if name.ends_with("-snippet") && has_limits => Some((
+            "limits in snippets are not read",
+            "Import the nginx.conf of a controller's pod with `weir import nginx`",
+        )),
+        _ => None,
     }
 }
 

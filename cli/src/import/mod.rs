@@ -2,6 +2,7 @@
 //! `weir import`: configurations of other limiters as configurations of weir.
 
 mod apisix;
+mod credential;
 mod envoy;
 mod ingress;
 mod kong;
@@ -22,7 +23,7 @@ use super::source::Source as File;
 use super::tree::{Map, Tree};
 use super::{Ended, Found, failed};
 pub(super) use nginx::name_of;
-use notes::Notes;
+use notes::{Note, Notes};
 use weir::config::{Config, Host};
 
 /// What to import.
@@ -104,27 +105,43 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     }
 }
 
-/// Reads files of YAML or JSON.
-fn read(paths: &[PathBuf]) -> Result<Vec<File>, String> {
-    let read = |path: &PathBuf| {
+/// Reads files of YAML or JSON, the first of which has this number.
+fn read(paths: &[PathBuf], number: usize, notes: &mut Notes) -> Result<Vec<File>, String> {
+    let read = |(number, path): (usize, &PathBuf)| {
         let file = File::read(path)?;
-        match &file.wrong {
-            Some(wrong) => Err(wrong.line(&file.name)),
-            None => Ok(file),
+        if let Some(wrong) = &file.wrong {
+            return Err(format!("{}{}", wrong.line(&file.name), of_template(&file.text)));
         }
+        if let Some(place) = file.ignored {
+            let why = "Envoy and gateways read the first document of a file, so the others are not imported";
+            notes.add(Note::at(number, place.line, "---", why, "Give each document a file of its own"));
+        }
+        Ok(file)
     };
-    paths.iter().map(read).collect()
+    (number..).zip(paths).map(read).collect()
 }
 
-/// The error of files that have nothing to import, with the notes that say why.
+/// What to say of a file that cannot be read because it is a template.
+fn of_template(text: &str) -> &'static str {
+    if ["{{", "{%", "<%"].iter().any(|mark| text.contains(mark)) {
+        ". It is a template: import what it makes, such as the output of `helm template`"
+    } else {
+        ""
+    }
+}
+
+/// The error of files of which nothing was imported, with the notes that say why. Files without a note have nothing of the kind.
 fn nothing(files: &[String], notes: &Notes, what: &str) -> String {
     let mut text = Vec::new();
     // A vector takes all that is written.
     let _ = notes.print(files, &mut text);
     let first = files.first().map(String::as_str).unwrap_or_default();
-    format!("{first}: found no {what} that weir can import\n{}", String::from_utf8_lossy(&text))
-        .trim_end()
-        .to_owned()
+    let said = if notes.is_empty() {
+        format!("found no {what}")
+    } else {
+        format!("imported no {what}. What was found:")
+    };
+    format!("{first}: {said}\n{}", String::from_utf8_lossy(&text)).trim_end().to_owned()
 }
 
 /// A decimal number that is not negative, in thousandths. A smaller part makes one more.

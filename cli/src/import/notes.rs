@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an import could not carry over, or carried over with a difference: its place, why, and what to do.
+//!
+//! An importer names the fields that it reads of each object ([`Notes::unread`]), and so each other field becomes a note. What limits
+//! requests and is in no object that was read becomes a note at the end ([`Notes::rest`]).
 
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
 use super::nginx::Directive;
+use crate::document::{Content, Node};
+use crate::source::Source;
 use crate::words::printable;
 
 /// The longest text of a file that a note repeats.
@@ -23,7 +29,33 @@ pub struct Note {
 }
 
 #[derive(Default)]
-pub struct Notes(Vec<Note>);
+pub struct Notes {
+    all: Vec<Note>,
+    /// The values that an importer has read, or said why not.
+    read: HashSet<*const Node>,
+}
+
+/// Notes that differ in their places only, and in what is there.
+struct Same<'a> {
+    first: &'a Note,
+    others: Vec<&'a Note>,
+}
+
+/// What a note says of a field that is not read.
+pub struct Reader {
+    pub why: &'static str,
+    pub instead: &'static str,
+    /// Whether names may be in camel case.
+    pub camel: bool,
+}
+
+impl Reader {
+    const DEFAULT: Self = Self {
+        why: "it is not read",
+        instead: "If it changes which requests count, write the policy by hand",
+        camel: true,
+    };
+}
 
 impl Note {
     pub fn new(directive: &Directive, why: impl Into<String>, instead: impl Into<String>) -> Self {
@@ -52,38 +84,209 @@ impl Note {
 impl Notes {
     /// Adds a remark, once.
     pub fn add(&mut self, note: Note) {
-        if !self.0.contains(&note) {
-            self.0.push(note);
+        if !self.all.contains(&note) {
+            self.all.push(note);
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.all.is_empty()
     }
 
-    /// In the order of the files.
-    fn sorted(&self) -> Vec<&Note> {
-        let mut notes: Vec<_> = self.0.iter().collect();
+    /// Says that an importer has read all of this value, or has said why not.
+    pub fn read(&mut self, node: &Node) {
+        self.read.insert(core::ptr::from_ref(node));
+    }
+
+    /// Says that the importer reads these fields of an object, which are separated by blanks, and adds a note for each other one that has a
+    /// value. A name that ends in `*` stands for all that begin so, and `name=value` for a field that says what is done anyway.
+    pub fn unread(&mut self, file: usize, node: &Node, known: &str) {
+        self.unread_by(&Reader::DEFAULT, file, node, known);
+    }
+
+    pub fn unread_by(&mut self, reader: &Reader, file: usize, node: &Node, known: &str) {
+        for (name, place, value) in node.fields() {
+            let is_called = |known: &str| {
+                // The field may be in camel case.
+                known == name
+                    || reader.camel && node.get(known).is_some_and(|found| core::ptr::eq(found, value))
+            };
+            let is_read = |known: &str| match (known.strip_suffix('*'), known.split_once('=')) {
+                (Some(prefix), _) => name.starts_with(prefix),
+                (_, Some((known, said))) => {
+                    is_called(known) && value.text_or_number().as_deref() == Some(said)
+                }
+                _ => is_called(known),
+            };
+            let is_unset = match &value.content {
+                Content::Scalar(value) => value.is_null(),
+                Content::List(items) => items.is_empty(),
+                Content::Object(fields) => fields.is_empty(),
+            };
+            if !is_unset && !known.split_whitespace().any(is_read) {
+                self.add(Note::at(file, place.line, name, reader.why, reader.instead));
+            }
+        }
+    }
+
+    /// Adds a note for whatever limits requests in these files and was not read.
+    pub fn rest<'a>(&mut self, files: impl IntoIterator<Item = &'a Source>) {
+        for (number, file) in files.into_iter().enumerate() {
+            file.documents.iter().for_each(|document| self.rest_of(number, document, false));
+        }
+    }
+
+    fn rest_of(&mut self, file: usize, node: &Node, are_annotations: bool) {
+        if self.read.contains(&core::ptr::from_ref(node)) {
+            return;
+        }
+        let kind = node.text_of("kind");
+        if is_limit(kind) {
+            return self.add(rest(file, node.place.line, kind));
+        }
+        for (name, place, value) in node.fields() {
+            if [
+                "include_vh_rate_limits",
+                "managedFields",
+                "status",
+                "kubectl.kubernetes.io/last-applied-configuration",
+            ]
+            .contains(&name.as_str())
+                || self.read.contains(&core::ptr::from_ref(value))
+            {
+                continue;
+            }
+            // What a plugin or a filter is called; a cluster or a route may have any name.
+            let settings = node.get("config").or(node.get("typed_config"));
+            let names_kind = ["plugin", "@type", "type_url"].contains(&name.as_str())
+                || name == "name"
+                    && settings.is_some_and(|settings| !self.read.contains(&core::ptr::from_ref(settings)));
+            let text = value.text().filter(|text| (names_kind || are_annotations) && is_limit(text));
+            if let Some(text) = text {
+                let what = if are_annotations { name } else { text };
+                self.add(rest(file, place.line, what));
+                if !are_annotations {
+                    return;
+                }
+            } else if is_limit(name) || are_annotations && name.contains("limit") {
+                self.add(rest(file, place.line, name));
+            } else {
+                self.rest_of(file, value, name == "annotations");
+            }
+        }
+        node.items().iter().for_each(|item| self.rest_of(file, item, false));
+    }
+
+    /// What is different about a header of this variable of nginx in Envoy, if it is one that Envoy writes.
+    pub fn of_header(variable: &str) -> Option<&'static str> {
+        match variable {
+            "http_x_forwarded_for" => Some(
+                "Envoy adds its peer's address to this header before weir reads it, and a client can write any other one into it",
+            ),
+            "http_x_forwarded_proto" | "http_x_request_id" => Some("Envoy writes this header itself"),
+            _ => None,
+        }
+    }
+
+    /// In the order of the files. Notes that say the same are together.
+    fn sorted(&self) -> Vec<Same<'_>> {
+        let mut notes: Vec<_> = self.all.iter().collect();
         notes.sort();
-        notes
+        let (mut sorted, mut places): (Vec<Same<'_>>, BTreeMap<_, usize>) = (Vec::new(), BTreeMap::new());
+        for note in notes {
+            let place = *places.entry((&note.why, &note.instead)).or_insert(sorted.len());
+            match sorted.get_mut(place) {
+                Some(same) => same.others.push(note),
+                None => sorted.push(Same { first: note, others: Vec::new() }),
+            }
+        }
+        sorted
     }
 
-    /// One line each: `FILE:LINE: note: WHAT: WHY. INSTEAD`.
+    /// One line each: `FILE:LINE: note: WHAT: WHY. INSTEAD. Also FILE:LINE, FILE:LINE (WHAT)`.
     pub fn print(&self, files: &[String], out: &mut impl Write) -> io::Result<()> {
-        for note in self.sorted() {
-            let Note { file, line, what, why, instead } = note;
-            let file = files.get(*file).map(String::as_str).unwrap_or_default();
-            let instead = if instead.is_empty() { String::new() } else { format!(". {instead}") };
-            writeln!(out, "{}", printable(&format!("{file}:{line}: note: {what}: {why}{instead}")))?;
+        let named = |note: &Note| files.get(note.file).map(String::as_str).unwrap_or_default();
+        for Same { first, others } in self.sorted() {
+            let Note { line, what, why, instead, .. } = first;
+            let mut text = format!("{}:{line}: note: {what}: {why}", named(first));
+            if !instead.is_empty() {
+                text.push_str(&format!(". {instead}"));
+            }
+            for (number, other) in others.iter().enumerate() {
+                text.push_str(if number == 0 { ". Also " } else { ", " });
+                text.push_str(&format!("{}:{}", named(other), other.line));
+                if other.what != *what {
+                    text.push_str(&format!(" ({})", other.what));
+                }
+            }
+            writeln!(out, "{}", printable(&text))?;
         }
         Ok(())
     }
 
     pub fn json(&self, files: &[String]) -> Value {
-        let note = |note: &Note| {
+        let place = |note: &Note| {
             let file = files.get(note.file).map(String::as_str).unwrap_or_default();
-            json!({"file": file, "line": note.line, "what": note.what, "why": note.why, "instead": note.instead})
+            json!({"file": file, "line": note.line, "what": note.what})
+        };
+        let note = |Same { first, others }: Same<'_>| {
+            let mut note = place(first);
+            if let Some(note) = note.as_object_mut() {
+                note.insert(String::from("why"), first.why.as_str().into());
+                note.insert(String::from("instead"), first.instead.as_str().into());
+                if !others.is_empty() {
+                    note.insert(String::from("also"), others.into_iter().map(place).collect());
+                }
+            }
+            note
         };
         self.sorted().into_iter().map(note).collect()
     }
+}
+
+/// Words for limits of requests, without what separates their parts.
+const LIMITS: [&str; 10] = [
+    "ratelimit",
+    "limitcount",
+    "limitreq",
+    "limitconn",
+    "limitrps",
+    "limitrpm",
+    "requestlimit",
+    "throttl",
+    "inflightreq",
+    "serviceprotection",
+];
+
+/// Whether this is the name of what limits requests.
+fn is_limit(name: &str) -> bool {
+    let letters: String = name.chars().filter(|next| next.is_alphanumeric()).collect();
+    let letters = letters.to_ascii_lowercase();
+    // Headers such as x-ratelimit-limit tell of limits only.
+    !letters.starts_with("xratelimit") && LIMITS.iter().any(|word| letters.contains(word))
+}
+
+/// A note about what no importer reads at its place.
+fn rest(file: usize, line: usize, what: &str) -> Note {
+    let instead = match what {
+        "BackendTrafficPolicy" | "RateLimitPolicy" => "Import it with `weir import envoy`",
+        "TokenRateLimitPolicy" => "Write the policy by hand: its `cost` is `usage` (docs/language-models.md)",
+        _ if what.starts_with("nginx.ingress.") => "Import it with `weir import ingress`",
+        _ if ["limit-count", "limit-req", "limit-conn"].contains(&what) => {
+            "Import what `adc dump` prints, with `weir import apisix`"
+        }
+        _ if what.starts_with("rate-limiting") => {
+            "Import what `deck gateway dump` prints, with `weir import kong`; a copy of the plugin needs the plugin's name there"
+        }
+        "rate_limits" => "Import it with `weir import ratelimit --envoy`",
+        _ if what.ends_with(".RateLimit") || what.ends_with("http.ratelimit") => {
+            "Import it with `weir import ratelimit --envoy`"
+        }
+        _ if what.ends_with(".LocalRateLimit") || what.ends_with("local_ratelimit") => {
+            "Import what Envoy has, its `/config_dump`, with `weir import envoy`"
+        }
+        _ => "Write the policy by hand",
+    };
+    let why = "it limits requests and is of a kind, or at a place, that this command does not read, so it is not imported";
+    Note::at(file, line, what, why, instead)
 }

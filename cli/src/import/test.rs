@@ -465,6 +465,18 @@ impl PathTest {
         }
     }
 
+    /// Whether this path has it.
+    pub fn matches(&self, path: &str) -> bool {
+        match self {
+            Self::Exact(text) => text == path,
+            Self::Prefix(text) => path.starts_with(text.as_str()),
+            Self::Below(text) => {
+                path.strip_prefix(text.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+            Self::Regex(regex) => regex.matches(path),
+        }
+    }
+
     fn map(&self) -> Map {
         let (field, text) = match self {
             Self::Exact(path) => ("exact", path.clone()),

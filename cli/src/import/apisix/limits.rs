@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a plugin limits, and by what.
 
+use super::super::credential::Places;
 use super::super::nginx::unique;
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
@@ -11,7 +12,7 @@ use crate::tree::{Map, Tree};
 
 /// What is read of a plugin, or done in weir's own way. What is about Redis is left to weir's own `store`.
 const KNOWN: &str = "count time_window window_type rate burst nodelay conn default_conn_delay only_use_default_delay key key_type rejected_code \
-    rejected_msg policy allow_degradation show_limit_quota_header group sync_interval _meta rules";
+    rejected_msg policy allow_degradation show_limit_quota_header group sync_interval _meta rules redis_* sentinel_*";
 
 /// The longest `max_delay`, and the longest `max_wait` of a queue, in milliseconds.
 const LONGEST: u64 = 60_000;
@@ -42,10 +43,15 @@ impl<'n> Writer<'n> {
     }
 
     /// The policies of a plugin, for these requests.
-    pub fn add(&mut self, plugin: &Plugin<'_>, (name, comment): (&str, &str), requests: &Test) {
+    pub fn add(
+        &mut self,
+        plugin: &Plugin<'_>,
+        (name, comment): (&str, &str),
+        (requests, places): (&Test, &Places),
+    ) {
         self.note_others(plugin);
         let Some(limit) = self.limit(plugin) else { return };
-        let Some(key) = self.key(plugin) else { return };
+        let Some(key) = self.key(plugin, places) else { return };
         let address = Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())]);
         let others = requests.clone().and(key.is_there.clone().negated());
         let kind = plugin.name.trim_start_matches("limit-");
@@ -94,12 +100,9 @@ impl<'n> Writer<'n> {
             let why = "its `filter` is not read, so the limit applies to all requests of its routes";
             self.note(plugin, "_meta", why, "Write it into the `match` of its policy");
         }
-        for (field, ..) in plugin.config.fields() {
-            let is_redis = field.starts_with("redis_") || field.starts_with("sentinel_");
-            if !is_redis && !KNOWN.split_whitespace().any(|known| known == field) {
-                let instead = "If it changes which requests count, write the policy by hand";
-                self.note(plugin, field, "it is not read", instead);
-            }
+        self.notes.unread(plugin.file, plugin.config, KNOWN);
+        if let Some(meta) = plugin.config.get("_meta") {
+            self.notes.unread(plugin.file, meta, "disable filter priority");
         }
     }
 
@@ -171,7 +174,7 @@ impl<'n> Writer<'n> {
     }
 
     /// By what is counted; `None` if weir does not know it.
-    fn key(&mut self, plugin: &Plugin<'_>) -> Option<Key> {
+    fn key(&mut self, plugin: &Plugin<'_>, places: &Places) -> Option<Key> {
         let config = plugin.config;
         let text = config.text_of("key");
         let text = if text.is_empty() { "remote_addr" } else { text };
@@ -188,7 +191,7 @@ impl<'n> Writer<'n> {
         };
         let mut key = Key { parts: Vec::new(), is_there: Test::NEVER };
         for name in names {
-            let Some((part, is_there)) = part(name) else {
+            let Some((part, is_there)) = part(name, places) else {
                 let why = format!("weir does not know the variable {name:?}, so the plugin is not imported");
                 self.note(plugin, "key", why, "Name in the `subject` what tells clients apart");
                 return None;
@@ -201,6 +204,9 @@ impl<'n> Writer<'n> {
                     why,
                     "If a consumer has several credentials, name what is the same, such as `jwt_claim`",
                 );
+            }
+            if let Some(why) = Notes::of_header(name) {
+                self.note(plugin, "key", why, "Name in the `subject` what tells clients apart");
             }
             key.parts.push(part.into());
             // The address counts if all of them are empty.
@@ -225,7 +231,7 @@ impl<'n> Writer<'n> {
 }
 
 /// A variable of nginx as a part of the subject, and the requests that have it.
-fn part(name: &str) -> Option<(Map, Test)> {
+fn part(name: &str, places: &Places) -> Option<(Map, Test)> {
     let plain = |field: &str| (Map::from([(field, Map::new().into())]), Test::Always);
     let named = |field: &'static str, name: String| {
         let is_there = Map::from([("name", name.as_str().into()), ("present", true.into())]);
@@ -248,9 +254,12 @@ fn part(name: &str) -> Option<(Map, Test)> {
             (Map::from([("client_address", address.into())]), Test::Always)
         }
         "host" => plain("host"),
-        "uri" => plain("path"),
+        "uri" => {
+            let distinct = Map::from([("trailing_slash", "distinct".into())]);
+            (Map::from([("path", distinct.into())]), Test::Always)
+        }
         "request_method" | "method" => plain("method"),
-        "consumer_name" => plain("credential"),
+        "consumer_name" => (places.part(), Test::Always),
         "server_addr" | "route_id" | "service_id" => (Map::from([("literal", name.into())]), Test::Always),
         _ => return None,
     })

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::credential::Places;
 use super::nginx::name_of;
 use super::notes::{Note, Notes};
 use super::test::Test;
@@ -38,6 +39,17 @@ const KINDS: [&str; 3] = ["limit-count", "limit-req", "limit-conn"];
 const OTHERS: [&str; 5] =
     ["ai-rate-limiting", "graphql-limit-count", "workflow", "api-breaker", "traffic-split"];
 
+/// Plugins that find consumers, with the header and the query parameter in which they look for a credential unless told otherwise.
+const AUTHENTICATION: [(&str, &str, &str); 7] = [
+    ("key-auth", "apikey", "apikey"),
+    ("jwt-auth", "authorization", "jwt"),
+    ("basic-auth", "authorization", ""),
+    ("hmac-auth", "authorization", ""),
+    ("ldap-auth", "authorization", ""),
+    ("openid-connect", "authorization", ""),
+    ("multi-auth", "", ""),
+];
+
 /// A route, and what it takes from elsewhere.
 struct Route<'a> {
     file: usize,
@@ -53,25 +65,27 @@ struct Plugin<'a> {
     place: Place,
     config: &'a Node,
     owner: &'a Node,
+    is_off: bool,
 }
 
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
-    let files = super::read(&arguments.files)?;
+    let files = super::read(&arguments.files, 0, &mut notes)?;
     let roots: Vec<(usize, &Node)> = files
         .iter()
         .enumerate()
         .flat_map(|(number, file)| file.documents.iter().map(move |root| (number, root)))
         .collect();
-    let routes = all_routes(&roots);
+    let routes = all_routes(&roots, &mut notes);
     let run: Vec<Vec<Plugin<'_>>> = routes.iter().map(|route| run_by(route, &roots, &mut notes)).collect();
+    let places: Vec<Places> = routes.iter().map(|route| places(route, &roots, &mut notes)).collect();
     let entries = routes::entries(&routes, &run, &mut notes);
-    let mut found: Vec<(Plugin<'_>, Test)> = Vec::new();
+    let mut found: Vec<(Plugin<'_>, Test, Places)> = Vec::new();
     // Global rules run beside the plugins of routes.
     for (file, root) in &roots {
         for owner in global_rules(root) {
-            let plugins = plugins(*file, owner, &mut notes);
-            found.extend(plugins.into_iter().map(|plugin| (plugin, Test::Always)));
+            let plugins = plugins(*file, owner, &mut notes).into_iter().filter(|plugin| !plugin.is_off);
+            found.extend(plugins.map(|plugin| (plugin, Test::Always, Places::joined(&places))));
         }
         for owner in root.list("consumers").iter().chain(root.list("consumer_groups")) {
             note_consumer(*file, owner, &mut notes);
@@ -90,15 +104,27 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         // Where it is not known that a route has a request, another's limits stay.
         let known = entries.iter().filter(|entry| !entry.is_partial || runs(entry.route));
         let requests = Test::first_match(known.map(|entry| (&entry.requests, runs(entry.route))));
-        found.push((*plugin, requests));
+        let of_routes = places.iter().enumerate().filter(|(route, _)| runs(*route));
+        found.push((*plugin, requests, Places::joined(of_routes.map(|(_, places)| places))));
     }
+    for (file, root) in &roots {
+        for owner in root.list("services").iter().chain(root.list("plugin_configs")) {
+            for plugin in plugins(*file, owner, &mut notes) {
+                if !plugin.is_off && !seen.iter().any(|other| core::ptr::eq(*other, plugin.config)) {
+                    let why = "no route runs it: none uses it, or each has a plugin of its own";
+                    notes.add(Note::at(*file, plugin.place.line, plugin.name, why, ""));
+                }
+            }
+        }
+    }
+    notes.rest(&files);
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     let mut writer = Writer::new(&mut notes);
-    for (plugin, requests) in found {
+    for (plugin, requests, places) in found {
         let scope = name(plugin.owner);
         let file = names.get(plugin.file).map(String::as_str).unwrap_or_default();
         let comment = format!("{file}:{}: {} of {scope}", plugin.place.line, plugin.name);
-        writer.add(&plugin, (&name_of(&scope), &comment), &requests);
+        writer.add(&plugin, (&name_of(&scope), &comment), (&requests, &places));
     }
     let policies: Vec<Tree> = writer.finish().into_iter().map(Tree::from).collect();
     if policies.is_empty() {
@@ -108,7 +134,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
 }
 
 /// The routes of all files: those of a service have it, and others name it.
-fn all_routes<'a>(roots: &[(usize, &'a Node)]) -> Vec<Route<'a>> {
+fn all_routes<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Route<'a>> {
     let mut found = Vec::new();
     for &(file, root) in roots {
         for service in root.list("services") {
@@ -120,7 +146,16 @@ fn all_routes<'a>(roots: &[(usize, &'a Node)]) -> Vec<Route<'a>> {
             Route { file, node, service }
         }));
     }
-    found.retain(|route| !matches!(route.node.get("status").and_then(number), Some(0)));
+    found.retain(|Route { file, node, .. }| {
+        let is_off = matches!(node.get("status").and_then(number), Some(0));
+        if is_off {
+            for plugin in plugins(*file, node, notes) {
+                let why = "its route is off (`status: 0`), so it is not imported";
+                notes.add(Note::at(*file, plugin.place.line, plugin.name, why, ""));
+            }
+        }
+        !is_off
+    });
     found
 }
 
@@ -132,18 +167,46 @@ fn by_id<'a>(roots: &[(usize, &'a Node)], list: &str, id: &Option<&Node>) -> Opt
     all.into_iter().find(is)
 }
 
-/// The plugins that a route runs: its own, then those of its plugin configuration and of its service that have other names.
-fn run_by<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Plugin<'a>> {
+/// Who has plugins for a route, the most particular first.
+fn owners<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)]) -> impl Iterator<Item = &'a Node> {
     let shared = by_id(roots, "plugin_configs", &route.node.get("plugin_config_id"));
+    [Some(route.node), shared, route.service].into_iter().flatten()
+}
+
+/// The plugins that a route runs: its own, then those of its plugin configuration and of its service that have other names. One that is off
+/// hides others, too.
+fn run_by<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Plugin<'a>> {
     let mut run: Vec<Plugin<'a>> = Vec::new();
-    for owner in [Some(route.node), shared, route.service].into_iter().flatten() {
+    for owner in owners(route, roots) {
         for plugin in plugins(route.file, owner, notes) {
             if run.iter().all(|other| other.name != plugin.name) {
                 run.push(plugin);
             }
         }
     }
+    run.retain(|plugin| !plugin.is_off);
     run
+}
+
+/// Where the plugins of a route look for a credential.
+fn places(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) -> Places {
+    let mut found = Places::default();
+    let all = owners(route, roots).chain(roots.iter().flat_map(|(_, root)| global_rules(root)));
+    for (name, place, config) in all.flat_map(|owner| owner.get("plugins").unwrap_or(owner).fields()) {
+        let known = AUTHENTICATION.iter().find(|(known, ..)| known == name);
+        let Some((_, header, parameter)) = known.filter(|_| !is_off(config)) else { continue };
+        if name == "multi-auth" {
+            let why = "where its plugins look for a credential is not read";
+            let instead = "Name the places in the `credential` of the policies";
+            notes.add(Note::at(route.file, place.line, name, why, instead));
+        }
+        let said = |field: &str, default: &str| match config.text_of(field) {
+            "" => default.to_owned(),
+            said => said.to_owned(),
+        };
+        found.add(&said("header", header), &said("query", parameter));
+    }
+    found
 }
 
 /// The global rules of a file: a list of them, or an object of plugins.
@@ -152,29 +215,37 @@ fn global_rules(root: &Node) -> Vec<&Node> {
     if listed.is_empty() { root.get("global_rules").into_iter().collect() } else { listed.iter().collect() }
 }
 
+fn is_off(config: &Node) -> bool {
+    config.at(&["_meta", "disable"]).is_some_and(|flag| flag.text_or_number().as_deref() == Some("true"))
+}
+
 /// The plugins of an object that limit.
 fn plugins<'a>(file: usize, owner: &'a Node, notes: &mut Notes) -> Vec<Plugin<'a>> {
     let fields = owner.get("plugins").unwrap_or(owner).fields();
     let mut found = Vec::new();
     for (name, place, config) in fields {
+        let is_off = is_off(config);
         if OTHERS.contains(&name.as_str()) {
             let why = "this plugin is not imported";
             notes.add(Note::at(file, place.line, name, why, "Write the policy by hand"));
+            notes.read(config);
         }
-        let is_off = config
-            .at(&["_meta", "disable"])
-            .is_some_and(|flag| flag.text_or_number().as_deref() == Some("true"))
-            || config.get("_meta").is_some_and(|meta| meta.is_true("disable"));
-        if KINDS.contains(&name.as_str()) && !is_off {
-            found.push(Plugin { file, name, place: *place, config, owner });
+        if KINDS.contains(&name.as_str()) {
+            notes.read(config);
+            if is_off {
+                let why = "it is off (`_meta.disable`), so it is not imported";
+                notes.add(Note::at(file, place.line, name, why, ""));
+            }
+            found.push(Plugin { file, name, place: *place, config, owner, is_off });
         }
     }
     found
 }
 
 fn note_consumer(file: usize, owner: &Node, notes: &mut Notes) {
-    for (name, place, _) in owner.get("plugins").map(Node::fields).unwrap_or_default() {
+    for (name, place, config) in owner.get("plugins").map(Node::fields).unwrap_or_default() {
         if KINDS.contains(&name.as_str()) || OTHERS.contains(&name.as_str()) {
+            notes.read(config);
             let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
             let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
             notes.add(Note::at(file, place.line, name, why, instead));

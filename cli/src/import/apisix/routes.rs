@@ -10,6 +10,10 @@ use super::{Plugin, Route};
 use crate::document::Node;
 use weir::request::client_ip::Network;
 
+/// What is read of a route, or does not say which requests have it.
+const ROUTE: &str = "id name desc labels uri uris host hosts remote_addr remote_addrs method methods vars filter_func priority plugins status \
+    service_id service_protocol plugin_config_id upstream upstream_id timeout enable_websocket create_time update_time";
+
 /// A path of a route: the requests that it is for, if no earlier one is.
 pub struct Entry {
     /// The number of its route.
@@ -37,6 +41,7 @@ fn of_route(
     has_limits: bool,
     notes: &mut Notes,
 ) -> Vec<Entry> {
+    notes.unread(*file, node, ROUTE);
     let mut requests = Test::Always;
     let own = texts(node, "host", "hosts");
     let hosts = if own.is_empty() {

@@ -15,6 +15,7 @@ pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
     let why = "weir does not know Envoy's names of the routes, so the policies are for all requests";
     writer.note(file, spec, "targetRef", why, "Write the hosts and paths of the target into `match`");
     for level in [Some(spec), spec.get("defaults"), spec.get("overrides")].into_iter().flatten() {
+        writer.notes.unread(file, level, "targetRef limits defaults overrides when strategy=atomic");
         let limits = level.get("limits").map(Node::fields).unwrap_or_default();
         for (limit, _, node) in limits {
             policy(file, (&format!("{name}-{limit}"), level, node), writer);
@@ -23,8 +24,10 @@ pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
 }
 
 fn policy(file: usize, (name, level, node): (&str, &Node, &Node), writer: &mut Writer<'_>) {
+    writer.notes.unread(file, node, "when counters rates");
     let mut requests = Test::Always;
     for when in level.list("when").iter().chain(node.list("when")) {
+        writer.notes.unread(file, when, "predicate");
         let predicate = when.text_of("predicate");
         match predicate.split("&&").map(test).collect::<Option<Vec<_>>>() {
             Some(tests) => requests = tests.into_iter().fold(requests, Test::and),
@@ -37,6 +40,7 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), writer: &mut W
     }
     let mut parts = Vec::new();
     for counter in node.list("counters") {
+        writer.notes.unread(file, counter, "expression");
         let expression = counter.text_of("expression");
         let Some(part) = part(expression) else {
             let why =
@@ -60,6 +64,7 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), writer: &mut W
     }
     let mut limits = Vec::new();
     for rate in node.list("rates") {
+        writer.notes.unread(file, rate, "limit window");
         let (units, window) =
             (rate.get("limit").and_then(super::super::ratelimit::number), rate.text_of("window"));
         // The window has the form that weir's durations have: 10s, 5m, 1h.
@@ -83,7 +88,7 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), writer: &mut W
         limits.push(Tree::from(limit));
     }
     if limits.is_empty() {
-        return;
+        return writer.note(file, node, "rates", "it has no limit that can be imported", "Correct it");
     }
     let mut made = writer.policy(file, node, name, &requests);
     made.set("subject", parts);

@@ -10,7 +10,7 @@ use crate::tree::{Map, Tree};
 
 /// What is read of the filter, or done in weir's own way.
 const KNOWN: &str = "@type stat_prefix status token_bucket filter_enabled filter_enforced enable_x_ratelimit_headers response_headers_to_add \
-    descriptors rate_limits stage always_consume_default_token_bucket";
+    descriptors rate_limits stage always_consume_default_token_bucket local_rate_limit_per_downstream_connection=false";
 
 const TYPE: &str = "LocalRateLimit";
 
@@ -37,6 +37,7 @@ pub fn import(file: usize, document: &Node, writer: &mut Writer<'_>) {
     }
     for (config, requests, name) in own {
         if name.is_empty() {
+            writer.notes.read(config);
             let why = "it has no name, by which weir would know it, so its limit is not imported";
             writer.note(file, config, "token_bucket", why, "Give the route or the virtual host a `name`");
         } else {
@@ -59,12 +60,8 @@ fn level<'a>(node: &'a Node, path: [&str; 2], others: &Test, found: &mut Vec<(&'
 }
 
 fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &mut Writer<'_>) {
-    for (field, ..) in config.fields() {
-        if !KNOWN.split_whitespace().any(|known| known == field) {
-            let instead = "If it changes which requests count, write the policy by hand";
-            writer.note(file, config, field, "it is not read", instead);
-        }
-    }
+    writer.notes.unread(file, config, KNOWN);
+    writer.notes.read(config);
     for field in ["descriptors", "rate_limits"] {
         if !config.list(field).is_empty() {
             let why = "limits by descriptors are not imported here";
@@ -77,7 +74,11 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
             );
         }
     }
-    let Some(bucket) = config.get("token_bucket") else { return };
+    let Some(bucket) = config.get("token_bucket") else {
+        let why = "it has no `token_bucket`, so it limits nothing by itself";
+        return writer.note(file, config, "token_bucket", why, "");
+    };
+    writer.notes.unread(file, bucket, "max_tokens tokens_per_fill fill_interval");
     // Without `filter_enabled` the filter does nothing, and without `filter_enforced` it rejects nothing.
     let (enabled, enforced) = (percent(config, "filter_enabled"), percent(config, "filter_enforced"));
     if enabled == 0 {

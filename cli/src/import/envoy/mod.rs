@@ -35,7 +35,7 @@ pub struct Arguments {
 
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
-    let files = super::read(&arguments.files)?;
+    let files = super::read(&arguments.files, 0, &mut notes)?;
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     let mut writer = Writer { notes: &mut notes, files: &names, names: Vec::new(), made: Vec::new() };
     for (number, file) in files.iter().enumerate() {
@@ -46,13 +46,15 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                 match object.text_of("kind") {
                     "BackendTrafficPolicy" => traffic::import(number, object, &mut writer),
                     "RateLimitPolicy" => kuadrant::import(number, object, &mut writer),
-                    _ => {}
+                    _ => continue,
                 }
+                writer.notes.read(object);
             }
             local::import(number, document, &mut writer);
         }
     }
     let policies: Vec<Tree> = writer.made.into_iter().map(Tree::from).collect();
+    notes.rest(&files);
     if policies.is_empty() {
         return Err(super::nothing(
             &names,

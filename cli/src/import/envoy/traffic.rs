@@ -19,9 +19,13 @@ struct Rule<'a> {
 pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
     let limit = object.at(&["spec", "rateLimit"]);
     let Some(limit) = limit else { return };
+    writer.notes.unread(file, limit, "type global local");
     let target = target(file, object, writer);
     let name = object.at(&["metadata"]).map(|metadata| metadata.text_of("name")).unwrap_or_default();
     for (kind, is_local) in [("global", false), ("local", true)] {
+        if let Some(of) = limit.get(kind) {
+            writer.notes.unread(file, of, "rules");
+        }
         let rules = limit.get(kind).map(|of| of.list("rules")).unwrap_or_default();
         let rules: Vec<Rule<'_>> = rules.iter().map(|node| rule(file, node, writer)).collect();
         if is_local && !rules.is_empty() {
@@ -53,6 +57,7 @@ fn target(file: usize, object: &Node, writer: &mut Writer<'_>) -> Test {
     let namespace = if namespace.is_empty() { "default" } else { namespace };
     let mut routes = Vec::new();
     for of in refs {
+        writer.notes.unread(file, of, "group kind name namespace sectionName");
         let kind = of.text_of("kind").to_ascii_lowercase();
         if of.get("sectionName").is_some() {
             let why =
@@ -76,13 +81,16 @@ fn selectors(rule: &Node) -> &[Node] {
 
 fn rule<'a>(file: usize, node: &'a Node, writer: &mut Writer<'_>) -> Rule<'a> {
     let mut rule = Rule { node, requests: Test::Always, parts: Vec::new() };
+    writer.notes.unread(file, node, "clientSelectors limit cost shared shadowMode xRateLimitHeaders name");
     // Each route counts for itself.
     if !node.is_true("shared") {
         rule.parts.push(Map::from([("route", Map::new().into())]).into());
     }
     for selector in selectors(node) {
+        writer.notes.unread(file, selector, "headers queryParams methods path sourceCIDR");
         for (list, field) in [("headers", "header"), ("queryParams", "query")] {
             for value in selector.list(list) {
+                writer.notes.unread(file, value, "name type value invert");
                 rule.value(value, field);
             }
         }
@@ -133,6 +141,7 @@ impl Rule<'_> {
     }
 
     fn path(&mut self, file: usize, of: &Node, writer: &mut Writer<'_>) {
+        writer.notes.unread(file, of, "type value invert");
         let value = of.text_of("value");
         let test = match of.text_of("type") {
             "Exact" => PathTest::Exact(value.to_owned()),
@@ -150,12 +159,22 @@ impl Rule<'_> {
     }
 
     fn source(&mut self, file: usize, of: &Node, writer: &mut Writer<'_>) {
+        writer.notes.unread(file, of, "type value invert");
         let value = of.text_of("value");
         let Some(network) = network(value) else {
             return writer.note(file, of, "value", "it is no network, so it is not imported", "Correct it");
         };
         // All addresses of version 4 stand for all.
-        if !matches!(value, "0.0.0.0/0" | "::/0") {
+        if matches!(value, "0.0.0.0/0" | "::/0") && !of.is_true("invert") {
+            let why = "Envoy Gateway limits clients of this version of IP only, and weir those of both";
+            writer.note(
+                file,
+                of,
+                "value",
+                why,
+                "Name the networks in `match: {client_address}` if the others have no limit",
+            );
+        } else {
             self.add(Test::Address(vec![network]), of);
         }
         if of.text_of("type") == "Distinct" {
@@ -171,7 +190,16 @@ fn policy(
     requests: &Test,
     writer: &mut Writer<'_>,
 ) {
-    let Some(limit) = rule.node.get("limit") else { return };
+    let Some(limit) = rule.node.get("limit") else {
+        return writer.note(
+            file,
+            rule.node,
+            "limit",
+            "the rule has none, so it is not imported",
+            "Correct it",
+        );
+    };
+    writer.notes.unread(file, limit, "requests unit fromMetadata");
     let (units, unit) = (limit.get("requests").and_then(number), unit(limit.text_of("unit")));
     let (Some(units), Some((window, unit))) = (units, unit) else {
         return writer.note(
@@ -187,7 +215,13 @@ fn policy(
         writer.note(file, limit, "fromMetadata", why, "`tiers` and `scale` choose limits by the request");
     }
     if requests.is_never() {
-        return;
+        return writer.note(
+            file,
+            rule.node,
+            "limit",
+            "no request meets its selectors, so it is not imported",
+            "",
+        );
     }
     let mut made = writer.policy(file, rule.node, &format!("{name}-{unit}"), requests);
     let parts = if rule.parts.is_empty() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a plugin limits, and by what.
 
+use super::super::credential::Places;
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
 use super::super::thousandths;
@@ -19,15 +20,18 @@ const PERIODS: [(&str, &str, &str); 6] = [
     ("year", "window", "365d"),
 ];
 
-/// What is read of a plugin's `config`, or done in weir's own way. What is about Redis is left to weir's own `store`.
+/// What is read of a plugin, and of its `config`, or done in weir's own way. What is about Redis is left to weir's own `store`.
+const PLUGIN: &str =
+    "name config enabled route service protocols id tags created_at updated_at instance_name ordering";
 const KNOWN: &str = "second minute hour day month year limit window_size window_type identifier limit_by header_name path policy strategy \
-    fault_tolerant hide_client_headers error_code error_message sync_rate namespace redis dictionary_name disable_penalty";
+    fault_tolerant hide_client_headers error_code error_message sync_rate namespace redis* dictionary_name lock_dictionary_name \
+    disable_penalty retry_after_jitter_max=0 enforce_consumer_groups=false";
 
 /// The policies of a plugin: of requests that lack what Kong counts by, it counts those of an address.
 pub fn policies(
     plugin: &Plugin<'_>,
     (name, comment): (&str, String),
-    requests: &Test,
+    (requests, places): (&Test, &Places),
     take: &mut dyn FnMut(String) -> String,
     notes: &mut Notes,
 ) -> Vec<Map> {
@@ -35,11 +39,19 @@ pub fn policies(
     let config = plugin.node.get("config").unwrap_or(&empty);
     let kind = plugin.node.text_of("name");
     let is_advanced = kind == "rate-limiting-advanced";
+    notes.unread(plugin.file, plugin.node, PLUGIN);
+    notes.unread(plugin.file, config, KNOWN);
     let mut note = |field: &str, why: &str, instead: &str| {
         let line = config.field(field).map_or(plugin.node.place.line, |(place, _)| place.line);
         notes.add(Note::at(plugin.file, line, field, why, instead));
     };
     note_others(config, is_advanced, &mut note);
+    let protocols = plugin.node.list("protocols");
+    let has = |name: &str| protocols.iter().any(|protocol| protocol.text() == Some(name));
+    if !protocols.is_empty() && !(has("http") && has("https")) {
+        let why = "Kong runs the plugin for these protocols only, and weir's policy is for all";
+        note("protocols", why, "Load weir only in the listeners of these protocols");
+    }
     let limits = if is_advanced { windows(config, &mut note) } else { periods(config, &mut note) };
     if limits.is_empty() {
         note(kind, "it has no limit", "Correct it");
@@ -48,7 +60,7 @@ pub fn policies(
     let response = response(config);
     let denies = config.get("fault_tolerant").is_some() && !config.is_true("fault_tolerant");
     let mut made = Vec::new();
-    for (part, requests) in subjects(config, is_advanced, requests, &mut note) {
+    for (part, requests) in subjects(config, is_advanced, (requests, places), &mut note) {
         let mut policy = Map::new();
         let ending = if made.is_empty() { "" } else { "-address" };
         policy.commented("name", vec![comment.clone()], take(format!("{name}{ending}")));
@@ -81,11 +93,9 @@ fn note_others(config: &Node, is_advanced: bool, note: &mut dyn FnMut(&str, &str
             "",
         );
     }
-    for (field, ..) in config.fields() {
-        let is_redis = field.starts_with("redis_");
-        if !KNOWN.split_whitespace().any(|known| known == field) && !is_redis {
-            note(field, "it is not read", "If it changes which requests count, write the policy by hand");
-        }
+    if is_advanced && config.text_of("window_type") != "fixed" && !config.is_true("disable_penalty") {
+        let why = "Kong counts the requests that it rejects in a sliding window, and weir does not";
+        note("window_type", why, "");
     }
 }
 
@@ -103,7 +113,12 @@ fn periods(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
     let mut found = Vec::new();
     for (period, field, length) in PERIODS {
         let Some(node) = config.get(period) else { continue };
-        let Some(units) = units(node) else { continue };
+        let Some(units) = units(node) else {
+            if node.text_or_number().is_some() {
+                note(period, "it is no number above 0, so it is not imported", "Correct it");
+            }
+            continue;
+        };
         if period == "year" {
             note("year", "Kong's year is that of the calendar, and weir's window has 365 days", "");
         }
@@ -117,16 +132,23 @@ fn periods(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
 /// The limits of rate-limiting-advanced: of each number, a window of so many seconds.
 fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
     let is_fixed = config.text_of("window_type") == "fixed";
-    if !is_fixed && !config.is_true("disable_penalty") {
-        let why = "in a sliding window Kong counts the requests that it rejects, too, and weir counts those that it admits";
-        note("window_type", why, "If a client has to slow down before it is admitted again, add a `ban`");
+    if config.list("window_size").len() != config.list("limit").len() {
+        note(
+            "window_size",
+            "it has not as many numbers as `limit`, so those without a pair are not imported",
+            "Correct it",
+        );
     }
     let sizes = config.list("window_size").iter().map(number);
     let limits = config.list("limit").iter().map(units);
     let mut found = Vec::new();
     for (size, units) in sizes.zip(limits) {
         let (Some(size), Some(units)) = (size, units) else {
-            note("limit", "it is no number, so it is not imported", "Correct it");
+            note(
+                "limit",
+                "one of its numbers, or its window, is none above 0, so it is not imported",
+                "Correct it",
+            );
             continue;
         };
         let algorithm = if is_fixed { "fixed_window" } else { "sliding_window" };
@@ -141,7 +163,7 @@ fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
 fn subjects(
     config: &Node,
     is_advanced: bool,
-    requests: &Test,
+    (requests, places): (&Test, &Places),
     note: &mut dyn FnMut(&str, &str, &str),
 ) -> Vec<(Map, Test)> {
     let field = if is_advanced { "identifier" } else { "limit_by" };
@@ -186,7 +208,7 @@ fn subjects(
                 why,
                 "If a consumer has several credentials, name what is the same, such as `jwt_claim`",
             );
-            vec![(Map::from([("credential", Map::new().into())]), requests.clone())]
+            vec![(places.part(), requests.clone())]
         }
     }
 }

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::credential::Places;
 use super::nginx::{name_of, unique};
 use super::notes::{Note, Notes};
 use super::test::Test;
@@ -45,6 +46,18 @@ const OTHERS: [&str; 5] = [
     "request-size-limiting",
 ];
 
+/// Plugins that find consumers, and the headers and query parameters in which they look for a credential unless told otherwise.
+const AUTHENTICATION: [(&str, &[&str], &[&str]); 8] = [
+    ("key-auth", &["apikey"], &["apikey"]),
+    ("key-auth-enc", &["apikey"], &["apikey"]),
+    ("jwt", &["authorization"], &["jwt"]),
+    ("basic-auth", &["authorization", "proxy-authorization"], &[]),
+    ("hmac-auth", &["authorization", "proxy-authorization"], &[]),
+    ("ldap-auth", &["authorization", "proxy-authorization"], &[]),
+    ("oauth2", &["authorization"], &["access_token"]),
+    ("openid-connect", &["authorization"], &[]),
+];
+
 /// A plugin, and what it is for: a route, a service, or all.
 struct Plugin<'a> {
     file: usize,
@@ -62,11 +75,12 @@ struct Gateway<'a> {
     /// The service of each route.
     services_of: Vec<Option<usize>>,
     plugins: Vec<Plugin<'a>>,
+    authentication: Vec<Plugin<'a>>,
 }
 
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
-    let files = super::read(&arguments.files)?;
+    let files = super::read(&arguments.files, 0, &mut notes)?;
     let roots: Vec<(usize, &Node)> = files
         .iter()
         .enumerate()
@@ -78,29 +92,37 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let entries = routes::entries(&gateway.routes, &mut notes);
     let (mut policies, mut names) = (Vec::new(), Vec::new());
     for (number, plugin) in gateway.plugins.iter().enumerate() {
-        let requests = gateway.requests(number, &entries);
-        if requests.is_never() {
-            let why = "no request has it: each of its routes has a plugin of its own";
+        let places = gateway.places(plugin, &mut notes);
+        let scopes = gateway.scopes(plugin);
+        if gateway.requests(number, &entries, None).is_never() {
+            let why = "no request has it: each of its routes has a plugin of its own, or it has none";
             notes.add(Note::at(plugin.file, plugin.node.place.line, plugin.node.text_of("name"), why, ""));
             continue;
         }
-        let scope = gateway.name(plugin);
-        let file = files.get(plugin.file).map(|file| file.name.as_str()).unwrap_or_default();
-        let comment =
-            format!("{file}:{}: {} of {scope}", plugin.node.place.line, plugin.node.text_of("name"));
-        let mut names_taken = |name: String| {
-            let name = unique(name, &names);
-            names.push(name.clone());
-            name
-        };
-        policies.extend(limits::policies(
-            plugin,
-            (&name_of(&scope), comment),
-            &requests,
-            &mut names_taken,
-            &mut notes,
-        ));
+        for service in scopes {
+            let requests = gateway.requests(number, &entries, service);
+            if requests.is_never() {
+                continue;
+            }
+            let scope = gateway.name(plugin, service.flatten());
+            let file = files.get(plugin.file).map(|file| file.name.as_str()).unwrap_or_default();
+            let comment =
+                format!("{file}:{}: {} of {scope}", plugin.node.place.line, plugin.node.text_of("name"));
+            let mut names_taken = |name: String| {
+                let name = unique(name, &names);
+                names.push(name.clone());
+                name
+            };
+            policies.extend(limits::policies(
+                plugin,
+                (&name_of(&scope), comment),
+                (&requests, &places),
+                &mut names_taken,
+                &mut notes,
+            ));
+        }
     }
+    notes.rest(&files);
     let files = files.into_iter().map(|file| file.name).collect::<Vec<_>>();
     if policies.is_empty() {
         return Err(super::nothing(&files, &notes, "plugin rate-limiting"));
@@ -158,18 +180,19 @@ impl<'a> Gateway<'a> {
     ) {
         let name = plugin.text_of("name");
         if OTHERS.contains(&name) {
-            let why = "this plugin is not imported";
-            notes.add(Note::at(
-                file,
-                plugin.place.line,
-                name,
-                why,
-                "See docs/migration.md for what does the same",
-            ));
+            let instead = "See docs/migration.md for what does the same";
+            notes.add(Note::at(file, plugin.place.line, name, "this plugin is not imported", instead));
+            return notes.read(plugin);
         }
         let is_off = plugin.get("enabled").is_some() && !plugin.is_true("enabled");
-        if !KINDS.contains(&name) || is_off {
+        let finds_consumers = AUTHENTICATION.iter().any(|(known, ..)| *known == name) && !is_off;
+        if !KINDS.contains(&name) && !finds_consumers {
             return;
+        }
+        notes.read(plugin);
+        if is_off {
+            let why = "it is off (`enabled`), so it is not imported";
+            return notes.add(Note::at(file, plugin.place.line, name, why, ""));
         }
         if !reference(plugin, "consumer").is_empty() || !reference(plugin, "consumer_group").is_empty() {
             return note_consumer(file, plugin, notes);
@@ -196,25 +219,70 @@ impl<'a> Gateway<'a> {
         else {
             return;
         };
-        self.plugins.push(Plugin { file, node: plugin, route, service });
+        let list = if finds_consumers { &mut self.authentication } else { &mut self.plugins };
+        list.push(Plugin { file, node: plugin, route, service });
     }
 
-    /// The requests that a plugin is for: of the plugins of one kind, Kong runs the one that is most particular.
-    fn requests(&self, plugin: usize, entries: &[Entry]) -> Test {
+    /// Whether a plugin is for the requests of this route, unless a more particular one of its kind is.
+    fn applies(&self, plugin: &Plugin<'_>, route: usize) -> bool {
+        let service = self.services_of.get(route).copied().flatten();
+        plugin.route.is_none_or(|of| of == route) && plugin.service.is_none_or(|of| Some(of) == service)
+    }
+
+    /// Where the plugins for the same requests look for a credential.
+    fn places(&self, plugin: &Plugin<'_>, notes: &mut Notes) -> Places {
+        let mut found = Places::default();
+        let empty = Node::empty();
+        for auth in &self.authentication {
+            let is_same = self.routes.is_empty()
+                || (0..self.routes.len())
+                    .any(|route| self.applies(auth, route) && self.applies(plugin, route));
+            let known = AUTHENTICATION.iter().find(|(name, ..)| *name == auth.node.text_of("name"));
+            let (Some((_, headers, query)), true) = (known, is_same) else { continue };
+            let config = auth.node.get("config").unwrap_or(&empty);
+            let names: Vec<&str> = config.list("key_names").iter().filter_map(Node::text).collect();
+            let is_on = |field: &str| config.get(field).is_none() || config.is_true(field);
+            let of = |field, defaults: &[&'static str]| match is_on(field) {
+                false => Vec::new(),
+                true if names.is_empty() => defaults.to_vec(),
+                true => names.clone(),
+            };
+            of("key_in_header", headers).iter().for_each(|name| found.add(name, ""));
+            of("key_in_query", query).iter().for_each(|name| found.add("", name));
+            if config.is_true("key_in_body") {
+                let why = "weir's `credential` does not read bodies, so keys in a body are not told apart";
+                let instead = "Write `body_form` or `body_json` as the `subject`";
+                let line = config.place_of("key_in_body").line;
+                notes.add(Note::at(auth.file, line, "key_in_body", why, instead));
+            }
+        }
+        found
+    }
+
+    /// The services for which a plugin counts apart; `None` stands for all together, and `Some(None)` for routes without a service.
+    fn scopes(&self, plugin: &Plugin<'_>) -> Vec<Option<Option<usize>>> {
+        let counts = |field: &str| plugin.node.at(&["config", field]).and_then(Node::text) == Some("service");
+        let is_bound = plugin.route.is_some() || plugin.service.is_some() || self.routes.is_empty();
+        if is_bound || !(counts("limit_by") || counts("identifier")) {
+            return vec![None];
+        }
+        (0..self.services.len()).map(|service| Some(Some(service))).chain([Some(None)]).collect()
+    }
+
+    /// The requests that a plugin is for, or those of a service among them: of the plugins of one kind, Kong runs the one that is most
+    /// particular.
+    fn requests(&self, plugin: usize, entries: &[Entry], of_service: Option<Option<usize>>) -> Test {
         let Some(own) = self.plugins.get(plugin) else { return Test::NEVER };
         if entries.is_empty() {
             return Test::Always;
         }
         let runs = |route: usize| {
             let service = self.services_of.get(route).copied().flatten();
-            let applies = |of: &Plugin<'_>| {
-                of.node.text_of("name") == own.node.text_of("name")
-                    && of.route.is_none_or(|of| of == route)
-                    && of.service.is_none_or(|of| Some(of) == service)
-            };
-            let all = self.plugins.iter().enumerate().filter(|(_, of)| applies(of));
+            let is_same = |of: &Plugin<'_>| of.node.text_of("name") == own.node.text_of("name");
+            let all =
+                self.plugins.iter().enumerate().filter(|(_, of)| is_same(of) && self.applies(of, route));
             let first = all.min_by_key(|(number, of)| (of.route.is_none(), of.service.is_none(), *number));
-            first.is_some_and(|(number, _)| number == plugin)
+            of_service.is_none_or(|of| of == service) && first.is_some_and(|(number, _)| number == plugin)
         };
         let is_all = |entry: &&Entry| runs(entry.route);
         if entries.iter().all(|entry| is_all(&entry)) {
@@ -224,10 +292,11 @@ impl<'a> Gateway<'a> {
         Test::first_match(entries.iter().map(|entry| (&entry.requests, runs(entry.route))))
     }
 
-    /// What a plugin is for, as its policy is named.
-    fn name(&self, plugin: &Plugin<'_>) -> String {
+    /// What a plugin is for, as its policy is named; `service` is the one for which it counts apart.
+    fn name(&self, plugin: &Plugin<'_>, service: Option<usize>) -> String {
         let route = plugin.route.and_then(|number| self.routes.get(number)).map(|(_, route)| *route);
-        let node = route.or_else(|| plugin.service.and_then(|number| self.services.get(number).copied()));
+        let service = plugin.service.or(service);
+        let node = route.or_else(|| service.and_then(|number| self.services.get(number).copied()));
         let Some(node) = node else { return String::from("all") };
         let names = ["name", "host", "url", "id"].map(|name| node.text_of(name));
         names.into_iter().find(|name| !name.is_empty()).unwrap_or("route").to_owned()
@@ -237,6 +306,7 @@ impl<'a> Gateway<'a> {
 fn note_consumer(file: usize, plugin: &Node, notes: &mut Notes) {
     let name = plugin.text_of("name");
     if KINDS.contains(&name) || OTHERS.contains(&name) {
+        notes.read(plugin);
         let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
         let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
         notes.add(Note::at(file, plugin.place.line, name, why, instead));

@@ -8,6 +8,10 @@ use super::super::test::{PathTest, Test, whole};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
+/// What is read of a route, or does not say which requests have it.
+const ROUTE: &str = "id name tags created_at updated_at hosts methods headers paths snis expression priority regex_priority service plugins \
+    protocols strip_path preserve_host path_handling https_redirect_status_code request_buffering response_buffering";
+
 /// A path of a route, or a route without paths: the requests that it is for, if no earlier one is.
 pub struct Entry {
     /// The number of its route.
@@ -31,6 +35,7 @@ pub fn entries(routes: &[(usize, &Node)], notes: &mut Notes) -> Vec<Entry> {
 }
 
 fn of_route(route: usize, file: usize, node: &Node, notes: &mut Notes) -> Vec<Entry> {
+    notes.unread(file, node, ROUTE);
     let mut requests = Test::Always;
     let mut kinds = 0_usize;
     let mut add = |requests: &mut Test, test: Test| {

@@ -73,7 +73,7 @@ fn text(parts: &[Part], whole: &str) -> Result<Test, String> {
 }
 
 /// Whether a variable may have this value at all.
-fn may_be(variable: &str, value: &str) -> bool {
+pub fn may_be(variable: &str, value: &str) -> bool {
     let is_path = ["uri", "document_uri", "request_uri"].contains(&variable);
     let is_host = ["host", "http_host", "request_method"].contains(&variable) || is_address(variable);
     (!is_path || value.starts_with('/'))

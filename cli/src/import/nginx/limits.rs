@@ -1,8 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The directives of nginx's limits, and how a block inherits them from the one around it.
 
+use std::rc::Rc;
+
 use super::super::notes::{Note, Notes};
+use super::answers::bare_status;
+use super::locations::handler;
 use super::syntax::Directive;
+
+/// The directives that are read here.
+pub const DIRECTIVES: [&str; 8] = [
+    "limit_req",
+    "limit_conn",
+    "limit_req_zone",
+    "limit_conn_zone",
+    "limit_req_status",
+    "limit_conn_status",
+    "limit_req_dry_run",
+    "limit_conn_dry_run",
+];
 
 /// What `limit_req_zone` or `limit_conn_zone` defines.
 #[derive(Clone, Debug)]
@@ -31,6 +47,8 @@ pub struct Rule<'a> {
     pub status: u64,
     pub dry_run: bool,
     pub directive: &'a Directive,
+    /// The `error_page` whose body a rejection has.
+    pub page: Option<&'a Directive>,
 }
 
 impl Rule<'_> {
@@ -50,16 +68,118 @@ pub struct Level<'a> {
     connection_status: Option<u64>,
     requests_dry: Option<bool>,
     connections_dry: Option<bool>,
+    error_pages: Vec<&'a Directive>,
+    /// The server around it.
+    server: Option<Rc<Server<'a>>>,
+    /// Clients cannot come here.
+    internal: bool,
     /// nginx answers here before it limits.
     pub answers: bool,
 }
 
+/// A server, to which a request comes again by `try_files` and `error_page`.
+#[derive(Debug)]
+struct Server<'a> {
+    level: Level<'a>,
+    block: &'a [Directive],
+}
+
 impl<'a> Level<'a> {
+    /// What holds for requests that nginx answers before it limits.
+    pub fn answering() -> Self {
+        Self { answers: true, ..Self::default() }
+    }
+
+    /// What holds for the requests of a block, in which this holds: `return` answers them, and `try_files` sends on those without a file.
+    pub fn own(self, block: &'a [Directive], notes: &mut Notes) -> Self {
+        let mut level = self;
+        if let Some(answer) = block.iter().find(|directive| directive.name == "return") {
+            let other = bare_status(answer).and_then(|status| level.answered_by(status, notes));
+            return other.unwrap_or(Self { answers: true, ..level });
+        }
+        let Some(files) = block.iter().find(|directive| directive.name == "try_files") else { return level };
+        let target = files.arguments.last().and_then(|place| level.target(place, notes));
+        let Some(target) = target.filter(|target| !target.answers) else { return level };
+        // The first location that limits a request is the one that counts.
+        let takes_requests = level.requests.is_empty() && !target.requests.is_empty();
+        let takes_connections = level.connections.is_empty() && !target.connections.is_empty();
+        if takes_requests || takes_connections {
+            let why = "weir sees no files, so the limits of its last place apply to all requests here, as if no file existed";
+            notes.add(Note::new(files, why, "Add the paths of files to `exempt` if there are many"));
+        }
+        if takes_requests {
+            level.requests = target.requests;
+            level.request_status = target.request_status;
+            level.requests_dry = target.requests_dry;
+        }
+        if takes_connections {
+            level.connections = target.connections;
+            level.connection_status = target.connection_status;
+            level.connections_dry = target.connections_dry;
+        }
+        level
+    }
+
+    /// What holds in a server, to which its locations lead back.
+    pub fn inside_server(&self, block: &'a [Directive], notes: &mut Notes) -> Self {
+        let level = self.inside(block, notes);
+        let server = Rc::new(Server { level: level.clone(), block });
+        Self { server: Some(server), ..level }
+    }
+
+    /// What holds in the named location that has the requests which are answered here with this status; `None` if there is none.
+    pub fn answered_by(&self, status: u64, notes: &mut Notes) -> Option<Self> {
+        let page = self.error_page(status)?.arguments.last().filter(|page| page.starts_with('@'))?;
+        // Unless `recursive_error_pages` says so, nginx looks for a page once.
+        Some(Self { error_pages: Vec::new(), ..self.target(page, notes)? })
+    }
+
+    /// What holds at the place to which nginx sends a request.
+    fn target(&self, place: &str, notes: &mut Notes) -> Option<Self> {
+        let server = self.server.as_ref()?;
+        let path = place.split('?').next().unwrap_or_default();
+        let mut level = server.level.clone();
+        for block in blocks_of(server.block, path)? {
+            level = level.inside(block, notes);
+            level.answers = block.iter().any(|directive| directive.name == "return");
+        }
+        Some(Self { server: self.server.clone(), internal: false, ..level })
+    }
+
+    fn error_page(&self, status: u64) -> Option<&'a Directive> {
+        let has = |page: &&&Directive| {
+            let codes = page.arguments.iter().map_while(|code| code.parse::<u64>().ok());
+            codes.into_iter().any(|code| code == status)
+        };
+        self.error_pages.iter().find(has).copied()
+    }
+
+    /// The status of a rejection, and the page that it has.
+    fn rejection(&self, status: u64) -> (u64, Option<&'a Directive>) {
+        let Some(page) = self.error_page(status) else { return (status, None) };
+        let changed = page.arguments.iter().find_map(|argument| argument.strip_prefix('='));
+        let place = page.arguments.last().map(String::as_str).unwrap_or_default();
+        let blocks =
+            self.server.as_ref().and_then(|server| blocks_of(server.block, place)).unwrap_or_default();
+        let answer =
+            blocks.last().and_then(|block| block.iter().find(|directive| directive.name == "return"));
+        // Without a text, `return` has its own status in any case.
+        let bare = answer.and_then(bare_status);
+        let text = answer.and_then(|answer| answer.argument(0).parse().ok());
+        let found = match changed {
+            _ if bare.is_some() => bare,
+            Some("") => text,
+            Some(code) => code.parse().ok(),
+            None => None,
+        };
+        (found.filter(|found| (400..600).contains(found)).unwrap_or(status), Some(page))
+    }
+
     /// What holds in a block with these directives inside of this one. `limit_req` and `limit_conn` are inherited if the block
     /// has none of its own, and the rest one by one.
     pub fn inside(&self, block: &'a [Directive], notes: &mut Notes) -> Self {
-        let mut level = self.clone();
-        let (mut requests, mut connections) = (Vec::new(), Vec::new());
+        let mut level = Self { answers: false, ..self.clone() };
+        let (mut requests, mut connections, mut pages) = (Vec::new(), Vec::new(), Vec::new());
         for directive in block {
             let number = || directive.argument(0).parse::<u64>().ok();
             let flag = Some(directive.argument(0) == "on");
@@ -70,39 +190,48 @@ impl<'a> Level<'a> {
                 "limit_conn_status" => level.connection_status = number(),
                 "limit_req_dry_run" => level.requests_dry = flag,
                 "limit_conn_dry_run" => level.connections_dry = flag,
-                // What these answer, they answer before nginx limits.
-                "return" | "internal" => level.answers = true,
+                "error_page" => pages.push(directive),
+                "internal" => level.internal = true,
                 _ => {}
             }
         }
-        if !requests.is_empty() {
-            level.requests = requests;
+        for (own, inherited) in [(requests, &mut level.requests), (connections, &mut level.connections)] {
+            if !own.is_empty() {
+                *inherited = own;
+            }
         }
-        if !connections.is_empty() {
-            level.connections = connections;
+        if !pages.is_empty() {
+            level.error_pages = pages;
         }
         level
     }
 
     /// The limits of a request that is handled here.
     pub fn rules(&self) -> Vec<Rule<'a>> {
-        if self.answers {
+        if self.answers || self.internal {
             return Vec::new();
         }
         let rule = |(directive, zone, excess): &(&'a Directive, &'a str, Excess),
                     status: Option<u64>,
-                    dry: Option<bool>| Rule {
-            zone,
-            excess: *excess,
-            status: status.unwrap_or(503),
-            dry_run: dry.unwrap_or(false),
-            directive,
+                    dry: Option<bool>| {
+            let (status, page) = self.rejection(status.unwrap_or(503));
+            Rule { zone, excess: *excess, status, dry_run: dry.unwrap_or(false), directive, page }
         };
         let requests = self.requests.iter().map(|limit| rule(limit, self.request_status, self.requests_dry));
         let connections =
             self.connections.iter().map(|limit| rule(limit, self.connection_status, self.connections_dry));
         requests.chain(connections).collect()
     }
+}
+
+/// The blocks that handle a place of a server, a path or a name, from the outermost one; `None` if it is not known.
+fn blocks_of<'a>(server: &'a [Directive], place: &str) -> Option<Vec<&'a [Directive]>> {
+    if place.starts_with('@') {
+        let is_it = |directive: &&Directive| directive.name == "location" && directive.argument(0) == place;
+        return server.iter().find(is_it).map(|location| vec![location.inner()]);
+    }
+    let is_known = place.starts_with('/') && !place.contains('$');
+    is_known.then(|| handler(server, place))
 }
 
 /// `limit_req zone=name [burst=n] [nodelay | delay=n]`

@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::super::notes::{Note, Notes};
+use super::super::of_template;
 use super::syntax::{self, Block, Directive};
 use crate::document::MAX_TEXT;
 use crate::source::open;
@@ -45,7 +46,8 @@ impl Loaded {
         let read = open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
         read.map_err(|error| format!("{name}: {error}"))?;
         let text = String::from_utf8_lossy(&bytes);
-        syntax::parse(&text, number).map_err(|(line, said)| format!("{name}:{line}: {said}"))
+        syntax::parse(&text, number)
+            .map_err(|(line, said)| format!("{name}:{line}: {said}{}", of_template(&text)))
     }
 
     fn include(

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::super::notes::{Note, Notes};
 use super::super::test::{PathTest, Test, whole};
+use super::answers;
 use super::limits::Level;
 use super::syntax::Directive;
 use super::variables::{host_regex, host_test};
@@ -34,12 +35,40 @@ pub fn servers<'a>(http: &'a [Directive], around: &Level<'a>, notes: &mut Notes)
     all.iter()
         .map(|Named { server: directive, .. }| {
             let hosts = hosts(directive, &all);
-            let level = around.inside(directive.inner(), notes);
-            let mut blocks = Vec::new();
-            all_of(directive.inner(), &level, Test::Always, &mut blocks, notes);
+            let (block, all) = (directive.inner(), Test::Always);
+            let (level, mut blocks) = (around.inside_server(block, notes), Vec::new());
+            // `return` and redirects of a server answer for all of its locations.
+            answered(block, &level, &all, &mut blocks, notes);
+            if block.iter().all(|directive| directive.name != "return") {
+                at_once(block, &level, &all, &mut blocks, notes);
+                by_prefix(block, &level, &all, &mut blocks, notes);
+            }
+            blocks.push((all, level.own(block, notes)));
             Server { directive, hosts, blocks }
         })
         .collect()
+}
+
+/// Directives that hand a request on. A location with one of them and a `/` at its end takes its path without the `/`, too.
+const PROXIES: [&str; 6] =
+    ["proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "memcached_pass", "grpc_pass"];
+
+/// The blocks of the locations that handle a path, from the outermost one, as nginx finds them.
+pub fn handler<'a>(block: &'a [Directive], path: &str) -> Vec<&'a [Directive]> {
+    let (exact, prefixes, regexes) = locations(block, &mut Notes::default());
+    if let Some(found) = exact.iter().find(|location| location.test.matches(path)) {
+        return vec![found.block];
+    }
+    let longest = prefixes.iter().find(|location| location.test.matches(path));
+    let inner = longest.map(|longest| handler(longest.block, path)).unwrap_or_default();
+    let expression = regexes.iter().find(|location| location.test.matches(path));
+    match (longest, expression) {
+        (Some(longest), expression) if longest.is_final || !inner.is_empty() || expression.is_none() => {
+            [vec![longest.block], inner].concat()
+        }
+        (_, Some(found)) => [vec![found.block], handler(found.block, path)].concat(),
+        _ => Vec::new(),
+    }
 }
 
 /// Where a server listens, and whether it is the default there.
@@ -202,6 +231,27 @@ fn locations<'a>(
 
 type Blocks<'a> = Vec<(Test, Level<'a>)>;
 
+/// Adds the requests that a block answers itself, before nginx limits.
+fn answered<'a>(
+    block: &'a [Directive],
+    level: &Level<'a>,
+    guard: &Test,
+    out: &mut Blocks<'a>,
+    notes: &mut Notes,
+) {
+    for answer in answers::of_block(block) {
+        let other = answer.status.and_then(|status| level.answered_by(status, notes));
+        let level = other.unwrap_or_else(Level::answering);
+        out.push((guard.clone().and(answer.requests), level));
+    }
+}
+
+/// Adds what a block does with its own requests.
+fn own<'a>(block: &'a [Directive], level: Level<'a>, guard: Test, out: &mut Blocks<'a>, notes: &mut Notes) {
+    answered(block, &level, &guard, out, notes);
+    out.push((guard, level.own(block, notes)));
+}
+
 /// Adds what handles the requests of a block.
 fn all_of<'a>(
     block: &'a [Directive],
@@ -210,12 +260,9 @@ fn all_of<'a>(
     out: &mut Blocks<'a>,
     notes: &mut Notes,
 ) {
-    // `return` of a server answers for all of its locations.
-    if !level.answers {
-        at_once(block, level, &guard, out, notes);
-        by_prefix(block, level, &guard, out, notes);
-    }
-    out.push((guard, level.clone()));
+    at_once(block, level, &guard, out, notes);
+    by_prefix(block, level, &guard, out, notes);
+    own(block, level.clone(), guard, out, notes);
 }
 
 /// What nginx finds before it tries the regular expressions of the block around: exact paths, what is inside of the longest prefix,
@@ -228,9 +275,22 @@ fn at_once<'a>(
     notes: &mut Notes,
 ) {
     let (exact, prefixes, regexes) = locations(block, notes);
+    // nginx sends the client of `/files` to `/files/`, if that is the path of a location with a proxy and nothing else is for the former.
+    let texts = |all: &[Location<'a>]| all.iter().map(|of| of.test.clone()).collect::<Vec<_>>();
+    let taken = [texts(&exact), texts(&prefixes)].concat();
+    for location in exact.iter().chain(&prefixes) {
+        let (PathTest::Exact(path) | PathTest::Prefix(path)) = &location.test else { continue };
+        let Some(path) = path.strip_suffix('/').filter(|path| !path.is_empty()) else { continue };
+        let is_taken = taken.contains(&PathTest::Exact(path.to_owned()))
+            || taken.contains(&PathTest::Prefix(path.to_owned()));
+        if !is_taken && location.block.iter().any(|directive| PROXIES.contains(&directive.name.as_str())) {
+            let test = guard.clone().and(Test::path(PathTest::Exact(path.to_owned())));
+            out.push((test, Level::answering()));
+        }
+    }
     for location in exact {
         let inner = level.inside(location.block, notes);
-        out.push((guard.clone().and(Test::path(location.test)), inner));
+        own(location.block, inner, guard.clone().and(Test::path(location.test)), out, notes);
     }
     for (number, location) in prefixes.iter().enumerate() {
         let longer = prefixes.iter().take(number).filter(|other| {
@@ -239,14 +299,10 @@ fn at_once<'a>(
         let longer = Test::any_of(longer.map(|other| Test::path(other.test.clone())));
         let only = guard.clone().and(Test::path(location.test.clone())).and(longer.negated());
         let inner = level.inside(location.block, notes);
-        if !inner.answers {
-            at_once(location.block, &inner, &only, out, notes);
-        }
+        at_once(location.block, &inner, &only, out, notes);
         if location.is_final {
-            if !inner.answers {
-                by_prefix(location.block, &inner, &only, out, notes);
-            }
-            out.push((only, inner));
+            by_prefix(location.block, &inner, &only, out, notes);
+            own(location.block, inner, only, out, notes);
         }
     }
     for location in regexes {
@@ -264,11 +320,9 @@ fn by_prefix<'a>(
     notes: &mut Notes,
 ) {
     for location in locations(block, notes).1.into_iter().filter(|location| !location.is_final) {
-        let own = guard.clone().and(Test::path(location.test));
+        let only = guard.clone().and(Test::path(location.test));
         let inner = level.inside(location.block, notes);
-        if !inner.answers {
-            by_prefix(location.block, &inner, &own, out, notes);
-        }
-        out.push((own, inner));
+        by_prefix(location.block, &inner, &only, out, notes);
+        own(location.block, inner, only, out, notes);
     }
 }

@@ -5,12 +5,14 @@
 //! |---|---|
 //! | `syntax.rs`, `load.rs` | nginx's language, and the files that include each other |
 //! | `limits.rs` | `limit_req`, `limit_conn` and their zones, and how blocks inherit them |
+//! | `answers.rs` | what nginx answers before it limits |
 //! | `locations.rs` | which block handles which request |
 //! | `variables.rs` | keys, `map` and `geo` |
 //! | `composite.rs` | texts of several variables |
 //! | `policies.rs` | the policies that all of this makes |
 //! | `others.rs` | what weir does not do |
 
+mod answers;
 mod composite;
 mod limits;
 mod load;
@@ -35,7 +37,7 @@ use variables::Variables;
 pub fn import(path: &Path) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let Loaded { files, directives } = load::load(path, &mut notes)?;
-    imported(directives, files, notes, "no limit_req and no limit_conn that weir can import")
+    imported(directives, files, notes, "limit_req or limit_conn")
 }
 
 /// Imports these directives, which stand in these files. `nothing` says what was not found if there is no limit.
@@ -49,11 +51,7 @@ pub fn imported(
     if let Some(configuration) = configuration(&loaded, &mut notes) {
         return Ok(Imported { configuration, files: loaded.files, notes });
     }
-    let mut text = Vec::new();
-    notes.print(&loaded.files, &mut text).map_err(|error| error.to_string())?;
-    let notes = String::from_utf8_lossy(&text).into_owned();
-    let first = loaded.files.first().map(String::as_str).unwrap_or_default();
-    Err(format!("{first}: found {nothing}\n{notes}").trim_end().to_owned())
+    Err(super::nothing(&loaded.files, &notes, nothing))
 }
 
 /// The configuration of weir; none if there is no limit.
@@ -71,6 +69,7 @@ fn configuration(loaded: &Loaded, notes: &mut Notes) -> Option<Map> {
     let level = Level::default().inside(&http, notes);
     let servers = locations::servers(&http, &level, notes);
     locations::ports(&servers, notes);
+    others::note_unused(&loaded.directives, &zones, &servers, notes);
     let variables = Variables::of(&http);
     let mut configuration = real_ip::client_address(&http, notes);
     let found = policies::policies(&zones, &servers, &variables, &loaded.files, notes);
@@ -119,6 +118,14 @@ mod tests {
             "listen 81 default_server;",
             "server_name a .b ~^c;",
             "return 301;",
+            "return 418;",
+            "error_page 418 = @n;",
+            "error_page 503 =429 @n;",
+            "try_files $uri @n;",
+            "try_files $uri /s/t?x;",
+            "rewrite ^/x$ /y permanent;",
+            "if ($request_method = POST) { return 204; }",
+            "proxy_pass http://x;",
             "set_real_ip_from 10.0.0.0/8;",
         ]);
         let name = prop::sample::select(vec![

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What nginx's configuration says about limits that weir does not do, or does elsewhere.
 
+use std::collections::HashSet;
+
 use super::super::notes::{Note, Notes};
+use super::limits::Zone;
+use super::locations::Server;
 use super::syntax::{Block, Directive};
+use super::{answers, limits};
 
 const LUA: &str = "docs/migration.md shows lua-resty-limit-traffic beside weir; anything else is a filter of Envoy (Lua, ext_authz)";
 
@@ -11,6 +16,44 @@ pub fn note(directives: &[Directive], notes: &mut Notes) {
     let limits = has_limits(directives);
     for directive in directives {
         walk(directive, None, limits, notes);
+    }
+}
+
+/// Adds a note for each limit that no request of these servers has, and for each zone that no limit names.
+pub fn note_unused(directives: &[Directive], zones: &[Zone<'_>], servers: &[Server<'_>], notes: &mut Notes) {
+    let used = servers.iter().flat_map(|server| &server.blocks).flat_map(|(_, level)| level.rules());
+    let used: HashSet<(usize, usize)> = used.map(|rule| (rule.directive.file, rule.directive.line)).collect();
+    let mut named: HashSet<&str> = HashSet::new();
+    let mut open: Vec<(&Directive, bool)> = directives.iter().map(|directive| (directive, false)).collect();
+    while let Some((directive, is_named)) = open.pop() {
+        let is_limit = ["limit_req", "limit_conn"].contains(&directive.name.as_str());
+        if is_limit {
+            named.insert(directive.setting("zone").unwrap_or(directive.argument(0)));
+        }
+        if is_limit && !used.contains(&(directive.file, directive.line)) {
+            let (why, instead) = if servers.is_empty() {
+                (
+                    "these files have no server, so it is not imported",
+                    "Import nginx's main file, which includes the others",
+                )
+            } else if is_named {
+                (
+                    "limits of a named location are imported where `try_files` leads to it only: weir sees no answers, by which nginx chooses \
+                     it otherwise",
+                    "Write a policy for the paths that come to it",
+                )
+            } else {
+                ("no request that weir can tell comes to it, so it is not imported", "")
+            };
+            notes.add(Note::new(directive, why, instead));
+        }
+        if directive.name != "stream" {
+            open.extend(directive.inner().iter().map(|inner| (inner, self::is_named(directive))));
+        }
+    }
+    for zone in zones.iter().filter(|zone| !named.contains(zone.name)) {
+        let why = "no limit_req or limit_conn of these files names this zone, so it is not imported";
+        notes.add(Note::new(zone.directive, why, "Import nginx's main file, which includes the others"));
     }
 }
 
@@ -30,7 +73,7 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
     // A file without the block http is included by one.
     let around_is = |name: &str| around.map_or("http", |around| around.name.as_str()) == name;
     let said = match name {
-        "limit_rate" | "limit_rate_after" | "proxy_limit_rate" => {
+        _ if name.contains("limit_rate") => {
             Some(("weir does not slow responses down", "Use Envoy's filter bandwidth_limit"))
         }
         "limit_req_log_level" | "limit_conn_log_level" => Some((
@@ -50,18 +93,33 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
         "limit_req_zone" | "limit_conn_zone" if !around_is("http") && around.is_some() => {
             Some(("nginx allows it in the block http only", "Move it there"))
         }
-        "limit_req" | "limit_conn" if around.is_some_and(is_named) => Some((
-            "limits of a named location are not imported, because weir sees no files and no answers, by which nginx chooses it",
-            "Write a policy for the paths that come to it",
-        )),
-        "return" if around_is("if") && limits => Some((
+        "if" if limits && answers::of(directive).is_empty() && answers::answers(directive.inner()) => Some((
             "nginx answers these requests before it counts them, and weir counts them",
             "If that matters, add the condition to `exempt`",
         )),
+        "rewrite" if limits && answers::redirects(directive) => {
+            let is_read = !answers::of(directive).is_empty();
+            (!is_read).then_some((
+                "weir cannot search for it, so the requests that nginx redirects count",
+                "If that matters, add the paths to `exempt`",
+            ))
+        }
         "rewrite" if limits && !around_is("stream") => Some((
             "nginx limits by the location of the new path, and weir sees the path that the client sends",
             "If the two have different limits, add the old path to the policy's match",
         )),
+        _ if name.contains("limit")
+            && !limits::DIRECTIVES.contains(&name)
+            && !["limit_except", "worker_rlimit_nofile", "worker_rlimit_core"].contains(&name)
+            && around.is_none_or(|around| {
+                !["map", "geo", "types", "split_clients"].contains(&around.name.as_str())
+            }) =>
+        {
+            Some((
+                "nginx itself has no such directive, and weir does not read it",
+                "Write the policy by hand",
+            ))
+        }
         _ if name.contains("_by_lua") || name.ends_with("_by_lua_block") => Some(("Lua is not read", LUA)),
         _ => None,
     };

@@ -5,7 +5,7 @@ use super::super::notes::{Note, Notes};
 use super::super::test::Test;
 use super::limits::{Excess, Rule, Zone};
 use super::locations::Server;
-use super::variables::{Cases, Part, Variables, parts, subject};
+use super::variables::{Cases, Part, Variables, note_differences, parts, subject};
 use crate::tree::{Map, Tree};
 
 /// The longest time for which weir holds a request, in microseconds.
@@ -105,7 +105,11 @@ impl Scope<'_> {
     ) {
         let limited = self.limited(servers);
         if limited.is_never() {
-            return;
+            return notes.add(Note::new(
+                self.rule.directive,
+                "no request comes to it, so it is not imported",
+                "",
+            ));
         }
         let mut keys: Vec<&Vec<Part>> = Vec::new();
         for (_, key) in cases.iter().filter(|(_, key)| !key.is_empty()) {
@@ -121,8 +125,9 @@ impl Scope<'_> {
             if let Some(why) = unknown {
                 notes.add(Note::new(self.zone.directive, format!("its key cannot be told: {why}"), KEY));
             }
-            if subject.present != Test::Always {
-                let why = "nginx joins the variables, so that two requests with different variables may have one key; weir keeps them apart";
+            note_differences(key, self.zone.directive, notes);
+            if subject.is_joined {
+                let why = "nginx joins the variables, so that two requests with different variables may have one key; weir keeps them apart, also an empty one from one that is missing";
                 notes.add(Note::new(self.zone.directive, why, ""));
             }
             let exempt = if keys.len() == 1 && !ends_empty { of(&[]) } else { Test::NEVER };
@@ -174,6 +179,23 @@ impl Scope<'_> {
             notes.add(Note::new(self.rule.directive, why, "Write a status from 400 to 599"));
         } else if self.rule.status == 444 {
             let why = "nginx closes the connection at 444, and weir answers with this status";
+            notes.add(Note::new(self.rule.directive, why, ""));
+        }
+        if let Some(page) = self.rule.page {
+            let why = "nginx answers a rejected request with this page, and weir with a body of its own";
+            notes.add(Note::new(page, why, "Write `response: {body: …}`"));
+        }
+        let is_dry = |number: &usize| {
+            self.rules.get(*number).is_some_and(|rule| {
+                rule.zone != self.rule.zone && rule.dry_run && matches!(rule.excess, Excess::Burst { .. })
+            })
+        };
+        let has_several = |block: &&Vec<usize>| block.contains(&self.number) && block.iter().any(is_dry);
+        if self.rule.dry_run
+            && matches!(self.rule.excess, Excess::Burst { .. })
+            && self.uses.iter().flatten().any(|block| has_several(&block))
+        {
+            let why = "with limit_req_dry_run nginx counts a request in none of several zones if it exceeds one, and weir in the others";
             notes.add(Note::new(self.rule.directive, why, ""));
         }
         let counts_before = |number: &usize| {

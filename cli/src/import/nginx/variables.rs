@@ -26,6 +26,8 @@ pub type Cases = Vec<(Test, Vec<Part>)>;
 pub struct Variables<'a> {
     maps: HashMap<&'a str, &'a Directive>,
     geos: HashMap<&'a str, &'a Directive>,
+    /// Whether nginx takes the client's address from a header.
+    has_real_ip: bool,
 }
 
 /// Reads `$name` and `${name}` in a text.
@@ -70,7 +72,9 @@ impl<'a> Variables<'a> {
             };
             of_name.filter_map(variable).collect()
         };
-        Self { maps: named("map"), geos: named("geo") }
+        let servers = http.iter().filter(|directive| directive.name == "server").flat_map(Directive::inner);
+        let has_real_ip = http.iter().chain(servers).any(|directive| directive.name == "set_real_ip_from");
+        Self { maps: named("map"), geos: named("geo"), has_real_ip }
     }
 
     /// What a text is for which requests. `$server_name` is what these cases say. An entry of a map that cannot be told is left out, with a
@@ -102,6 +106,9 @@ impl Expansion<'_, '_> {
                     self.geo(name, depth)?
                 }
                 Part::Variable(name) if name == "server_name" => self.server_names.clone(),
+                Part::Variable(name) if name == "realip_remote_addr" && !self.variables.has_real_ip => {
+                    vec![(Test::Always, vec![Part::Variable(String::from("remote_addr"))])]
+                }
                 other => vec![(Test::Always, vec![other.clone()])],
             };
             cases = cases
@@ -136,6 +143,7 @@ impl Expansion<'_, '_> {
         let mut cases = Cases::new();
         for (test, source) in self.expand(&parts(map.argument(0)), depth.saturating_add(1))? {
             let source = joined(source);
+            note_differences(&source, map, self.notes);
             if let [] | [Part::Text(_)] = source.as_slice() {
                 let text = if let [Part::Text(text)] = source.as_slice() { text.as_str() } else { "" };
                 let found = sorted(&entries, has_hosts).into_iter().find(|entry| is_entry(&entry.name, text));
@@ -202,6 +210,29 @@ impl Expansion<'_, '_> {
     }
 }
 
+/// Notes about variables that nginx reads a little otherwise.
+pub fn note_differences(parts: &[Part], directive: &Directive, notes: &mut Notes) {
+    for part in parts {
+        let Part::Variable(name) = part else { continue };
+        let why = match name.split_once('_').map_or("", |(kind, _)| kind) {
+            "arg" => Some(
+                "nginx finds a parameter in capitals, too, and takes its value as it is sent; weir takes the name as it is written, and decodes both",
+            ),
+            "cookie" => Some(
+                "nginx finds a cookie in capitals, too, and keeps the quotes of its value; weir takes the name as it is written, and leaves out quotes",
+            ),
+            _ => Notes::of_header(name),
+        };
+        if let Some(why) = why {
+            notes.add(Note::new(
+                directive,
+                format!("${name}: {why}"),
+                "Add a limit on the address if clients may choose how they write it",
+            ));
+        }
+    }
+}
+
 /// Texts that follow each other as one.
 fn joined(parts: Vec<Part>) -> Vec<Part> {
     let mut whole: Vec<Part> = Vec::new();
@@ -215,6 +246,9 @@ fn joined(parts: Vec<Part>) -> Vec<Part> {
 }
 
 fn not_known(variable: &str) -> String {
+    if variable == "realip_remote_addr" {
+        return String::from("$realip_remote_addr is the address of the proxy, which weir passes over");
+    }
     if variable.starts_with(|first: char| first.is_ascii_digit()) {
         return format!("${variable} is a part that a regular expression has found");
     }
@@ -256,7 +290,7 @@ pub fn unescaped(name: &str) -> &str {
 }
 
 pub fn is_address(name: &str) -> bool {
-    ["remote_addr", "binary_remote_addr", "realip_remote_addr", "proxy_protocol_addr"].contains(&name)
+    ["remote_addr", "binary_remote_addr", "proxy_protocol_addr"].contains(&name)
 }
 
 /// An entry of a map as a regular expression: the expression, and whether it ignores case.
@@ -269,6 +303,7 @@ pub fn expression(entry: &str) -> Option<(&str, bool)> {
 fn value_test(variable: &str, entry: &str, has_hosts: bool) -> Result<Test, String> {
     match expression(entry) {
         Some((pattern, ignores_case)) => regex_test(variable, pattern, ignores_case),
+        None if unescaped(entry).is_empty() => text_test(variable, ""),
         None if has_hosts && ["host", "http_host"].contains(&variable) => {
             Ok(host_test(unescaped(entry), true))
         }
@@ -296,6 +331,9 @@ pub fn regex_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<T
 pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
     let has_letters = text.contains(|next: char| next.is_ascii_alphabetic());
     match variable {
+        _ if text.is_empty() && !is_address(variable) && !composite::may_be(variable, text) => {
+            Ok(Test::NEVER)
+        }
         _ if is_address(variable) => match network(text) {
             Some(network) => Ok(Test::Address(vec![network])),
             None => Err(String::from("it is a text about an address, and weir knows networks only")),
@@ -312,13 +350,39 @@ pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
                 return Err(not_known(variable));
             };
             match text {
-                "" => test.set("present", false),
+                // What is missing and what is empty are one to nginx.
+                "" => return Ok(filled(field, test).negated()),
                 _ if has_letters => test.set("regex", format!("(?i){}", escaped(text))),
                 _ => test.set("exact", text),
             };
             Ok(Test::Value(field, test))
         }
     }
+}
+
+/// A test whether a value is there and not empty.
+fn filled(field: &'static str, mut test: Map) -> Test {
+    test.set("regex", "(?s).+");
+    Test::Value(field, test)
+}
+
+/// A test of `if ($variable = text)`, which tells letters apart.
+pub fn equal_test(variable: &str, text: &str) -> Result<Test, String> {
+    match (variable, source(variable)) {
+        ("uri" | "document_uri", _) => Ok(Test::path(PathTest::Exact(text.to_owned()))),
+        ("request_method", _) => Ok(Test::Method(vec![text.to_owned()])),
+        (_, Some(Source::Value(field, mut test))) if !text.is_empty() => {
+            test.set("exact", text);
+            Ok(Test::Value(field, test))
+        }
+        _ => text_test(variable, text),
+    }
+}
+
+/// A test of `if ($variable)`: it is neither empty nor `0`.
+pub fn is_set_test(variable: &str) -> Option<Test> {
+    let Some(Source::Value(field, test)) = source(variable) else { return None };
+    Some(filled(field, test).and(equal_test(variable, "0").ok()?.negated()))
 }
 
 /// A name of a host, as servers and maps have it.
@@ -378,7 +442,10 @@ pub fn source(variable: &str) -> Option<Source> {
             } else if let Some(name) = variable.strip_prefix("cookie_") {
                 Source::Value("cookie", named(name.to_owned()))
             } else if let Some(name) = variable.strip_prefix("arg_") {
-                Source::Value("query", named(name.to_owned()))
+                // To nginx a `;` is part of a value.
+                let mut parameter = named(name.to_owned());
+                parameter.set("semicolon", "literal");
+                Source::Value("query", parameter)
             } else if let Some(name) = variable.strip_prefix("jwt_claim_") {
                 let claim: Vec<Tree> = vec![name.into()];
                 Source::Value("jwt_claim", Map::from([("claim", claim.into())]))
@@ -393,6 +460,8 @@ pub fn source(variable: &str) -> Option<Source> {
 pub struct Subject {
     pub parts: Vec<Tree>,
     pub present: Test,
+    /// Whether several variables that may be empty are joined.
+    pub is_joined: bool,
     /// Which part of the key is left out, because weir does not know it.
     pub unknown: Option<String>,
 }
@@ -429,7 +498,7 @@ pub fn subject(key: &[Part]) -> Subject {
                 if variables == 1 && variables == key.len() {
                     whole.set("on_missing", "skip");
                 }
-                may_miss.push(Test::Value(kind, settings));
+                may_miss.push(filled(kind, settings));
             }
         }
         parts.push(Tree::from(whole));
@@ -442,6 +511,7 @@ pub fn subject(key: &[Part]) -> Subject {
         let literal = text.collect::<String>();
         parts.push(Map::from([("literal", literal.into())]).into());
     }
-    let present = if is_sure || variables < 2 { Test::Always } else { Test::any_of(may_miss) };
-    Subject { parts, present, unknown }
+    let present = if is_sure { Test::Always } else { Test::any_of(may_miss) };
+    let is_joined = variables > 1 && present != Test::Always;
+    Subject { parts, present, is_joined, unknown }
 }

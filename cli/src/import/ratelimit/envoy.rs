@@ -7,7 +7,6 @@ use super::super::notes::{Note, Notes};
 use super::super::status::of_rejections;
 use super::super::test::{PathTest, Test, escaped};
 use super::entries::{Entry, Source};
-use super::keys::{ENVOY, unknown};
 use crate::document::{Content, Node};
 use crate::tree::{Map, Tree};
 use weir::policy::pattern::Pattern;
@@ -47,7 +46,8 @@ pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filt
     for document in documents {
         document.walk(&mut |node| {
             if node.type_name() == "RateLimit" && node.get("rate_limit_service").is_some() {
-                unknown(node, FILTER, file, notes, &ENVOY);
+                notes.unread(file, node, FILTER);
+                notes.read(node);
                 if found.domain.is_some() {
                     let why = "it is a second filter of this kind, and one is imported: this one";
                     note(notes, file, node, "RateLimit", why, "Import one filter at a time");
@@ -113,6 +113,17 @@ fn elsewhere(document: &Node, file: usize, notes: &mut Notes) {
         }
     });
     document.walk(&mut |node| {
+        if node.type_name() == "RateLimitPerRoute" {
+            notes.read(node);
+        }
+        // Around a RateLimitPerRoute.
+        if let Some(config) = node.get("config").filter(|config| config.type_name() == "RateLimitPerRoute") {
+            notes.read(node);
+            notes.read(config);
+        }
+        if let Some(list) = node.get("rate_limits") {
+            notes.read(list);
+        }
         if let Some((place, list)) = node.field("rate_limits")
             && !read.contains(&core::ptr::from_ref(list))
         {
@@ -182,7 +193,7 @@ fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Ve
             tests.iter().zip(&limits).map(|(test, all)| (test, all.iter().any(|other| other.json() == json)));
         let requests = domain.clone().and(Test::first_match(list));
         seen.push(json);
-        unknown(limit, "actions stage limit apply_on_stream_done hits_addend", file, notes, &ENVOY);
+        notes.unread(file, limit, "actions stage limit apply_on_stream_done hits_addend");
         if limit.get("stage").and_then(number).unwrap_or(0) != levels.filter.stage {
             let why = "the filter has another stage, so it does not send this descriptor";
             note(notes, file, limit, "stage", why, "");
@@ -223,7 +234,7 @@ fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> Vec
     let Some(action) = route.get("route") else { return Vec::new() };
     let closest: Vec<&Node> = [route, levels.host, levels.table].into_iter().filter_map(per_route).collect();
     for own in &closest {
-        unknown(own, "@type vh_rate_limits rate_limits", levels.file, notes, &ENVOY);
+        notes.unread(levels.file, own, "@type vh_rate_limits rate_limits");
     }
     if let Some(own) = closest.iter().map(|own| own.list("rate_limits")).find(|limits| !limits.is_empty()) {
         return own.iter().collect();
@@ -369,7 +380,7 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Entry> {
         "metadata" => "descriptor_key metadata_key source",
         _ => "",
     };
-    unknown(value, known, file, notes, &ENVOY);
+    notes.unread(file, value, known);
     let made = match kind.as_str() {
         "generic_key" | "genericKey" => Some((key("generic_key"), fixed(Test::Always))),
         "remote_address" | "remoteAddress" => {

@@ -54,8 +54,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         let source = Source::parse(source).map_err(|said| format!("--descriptor {key}: {said}"))?;
         sources.push((key.to_owned(), source));
     }
-    let files = super::read(&arguments.files)?;
-    let envoy = super::read(arguments.envoy.as_slice())?.pop();
+    let files = super::read(&arguments.files, 0, &mut notes)?;
+    let envoy = super::read(arguments.envoy.as_slice(), files.len(), &mut notes)?.pop();
     let filter = envoy
         .as_ref()
         .map(|file| envoy::filter(&file.documents, files.len(), &mut notes))
@@ -76,7 +76,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         .flat_map(|(number, (file, roots))| {
             roots.iter().map(move |root| Service { file: number, name: &file.name, root })
         })
-        .filter(|service| service.root.is_object())
+        .filter(|service| is_service(service.root))
         .collect();
     services.iter().for_each(|service| keys::note(service, &mut notes));
     let domain = |service: &&Service<'_>| service.root.text_of("domain").to_owned();
@@ -108,8 +108,11 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         }
     }
     let found = policies.finish();
-    let mut names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
-    names.extend(envoy.iter().map(|file| file.name.clone()));
+    for root in files.iter().flat_map(|file| &file.documents).filter(|root| is_service(root)) {
+        notes.read(root);
+    }
+    notes.rest(files.iter().chain(&envoy));
+    let names: Vec<String> = files.iter().chain(&envoy).map(|file| file.name.clone()).collect();
     if found.is_empty() {
         return Err(super::nothing(&names, &notes, "rate_limit"));
     }
@@ -156,6 +159,11 @@ fn unpacked(root: &Node, file: &File, number: usize, notes: &mut Notes) -> Vec<N
         }
     }
     found
+}
+
+/// Whether a document is a configuration of the service.
+fn is_service(root: &Node) -> bool {
+    root.get("domain").is_some() || root.get("descriptors").is_some()
 }
 
 fn line(node: &Node, name: &str) -> usize {

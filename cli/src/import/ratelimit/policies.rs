@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The service's tree of descriptors, walked as the service walks it, and the policies that its limits make.
 
+use std::collections::HashSet;
+
 use super::super::nginx::{name_of, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
@@ -22,6 +24,8 @@ pub struct Policies<'a, 'n> {
     sources: &'a [(String, Source)],
     notes: &'n mut Notes,
     made: Vec<Made<'a>>,
+    /// The limits that a descriptor finds, and those of which a note says why not.
+    found: HashSet<*const Node>,
 }
 
 struct Made<'a> {
@@ -48,7 +52,7 @@ struct Path {
 
 impl<'a, 'n> Policies<'a, 'n> {
     pub fn new(sources: &'a [(String, Source)], notes: &'n mut Notes) -> Self {
-        Self { sources, notes, made: Vec::new() }
+        Self { sources, notes, made: Vec::new(), found: HashSet::new() }
     }
 
     /// The limits that the descriptors of Envoy's routes find.
@@ -58,6 +62,16 @@ impl<'a, 'n> Policies<'a, 'n> {
             let path =
                 Path { number, requests: descriptor.requests.clone(), parts: Vec::new(), words: Vec::new() };
             self.walk(service, service.root, &entries, path, descriptor.hits);
+        }
+        let mut open: Vec<&Node> = service.root.list("descriptors").iter().collect();
+        while let Some(node) = open.pop() {
+            open.extend(node.list("descriptors"));
+            if node.get("rate_limit").is_some() && !self.found.contains(&core::ptr::from_ref(node)) {
+                let what = format!("key: {}", node.text_of("key"));
+                let why = "no action of Envoy's routes makes a descriptor that finds this limit, so it is not imported";
+                let instead = "If another Envoy asks for it, import with its configuration, too";
+                self.notes.add(Note::at(service.file, line(node, "key"), &what, why, instead));
+            }
         }
     }
 
@@ -120,6 +134,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                 let what = format!("key: {}", entry.key);
                 let why = "the service refuses a second descriptor with this key and value, so only the first is imported";
                 self.notes.add(Note::at(service.file, line(node, "key"), &what, why, "Remove one of both"));
+                self.found.insert(core::ptr::from_ref(node));
             } else {
                 same.push(node);
             }
@@ -142,6 +157,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                 Err(why) => {
                     let (line, what) = (line(node, "value"), format!("{}: {text}", entry.key));
                     self.notes.add(Note::at(service.file, line, &what, why, "Write the policy by hand"));
+                    self.found.insert(core::ptr::from_ref(node));
                     continue;
                 }
             };
@@ -180,6 +196,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         const NAMES: &str = "weir's metrics name policies, not values";
         const JOURNAL: &str = "Use the journal to see who is denied";
         let Some(limit) = node.get("rate_limit") else { return };
+        self.found.insert(core::ptr::from_ref(node));
         for (name, why, instead) in [
             (
                 "quota_mode",

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a gateway's plugins look for the credential of a consumer, as weir's `credential`.
+
+use crate::tree::{Map, Tree};
+
+/// Headers in lower case, and query parameters.
+#[derive(Clone, Default)]
+pub struct Places {
+    headers: Vec<String>,
+    query: Vec<String>,
+}
+
+impl Places {
+    /// Adds a header and a query parameter, unless they are empty or known.
+    pub fn add(&mut self, header: &str, parameter: &str) {
+        let header = header.to_ascii_lowercase();
+        for (list, name) in [(&mut self.headers, header.as_str()), (&mut self.query, parameter)] {
+            if !name.is_empty() && !list.iter().any(|known| known == name) {
+                list.push(name.to_owned());
+            }
+        }
+    }
+
+    /// The places of several plugins or routes.
+    pub fn joined<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
+        all.into_iter().fold(Self::default(), |mut whole, one| {
+            one.headers.iter().for_each(|name| whole.add(name, ""));
+            one.query.iter().for_each(|name| whole.add("", name));
+            whole
+        })
+    }
+
+    /// The part of a subject; where no place is known it is weir's own places.
+    pub fn part(&self) -> Map {
+        let list = |names: &[String]| names.iter().map(|name| Tree::from(name.as_str())).collect::<Vec<_>>();
+        let mut places = Map::new();
+        if !self.headers.is_empty() || !self.query.is_empty() {
+            places.set("headers", list(&self.headers)).set("query", list(&self.query));
+        }
+        Map::from([("credential", places.into())])
+    }
+}

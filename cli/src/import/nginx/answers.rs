@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What nginx answers before it limits: `return`, a `rewrite` that redirects, and an `if` around them.
+
+use super::super::notes::Notes;
+use super::super::test::{PathTest, Test, whole};
+use super::syntax::Directive;
+use super::variables::{equal_test, is_set_test, regex_test};
+
+/// Requests that a block answers, and the status of `return` without a text, for which `error_page` may be.
+pub struct Answer {
+    pub requests: Test,
+    pub status: Option<u64>,
+}
+
+/// What the directives of a block answer at once. A path that a `rewrite` has changed is not known, so nothing behind it counts.
+pub fn of_block(block: &[Directive]) -> Vec<Answer> {
+    let ends = |directive: &&Directive| {
+        directive.name == "break" || directive.name == "rewrite" && !redirects(directive)
+    };
+    block.iter().take_while(|directive| !ends(directive)).flat_map(of).collect()
+}
+
+/// The status of a directive `return` without a text.
+pub fn bare_status(directive: &Directive) -> Option<u64> {
+    let status = directive.argument(0).parse().ok();
+    status.filter(|_| directive.name == "return" && directive.arguments.len() == 1)
+}
+
+/// What this directive answers; nothing if it is none that does, or weir cannot tell for which requests.
+pub fn of(directive: &Directive) -> Vec<Answer> {
+    match directive.name.as_str() {
+        "return" => vec![Answer { requests: Test::Always, status: bare_status(directive) }],
+        "rewrite" if redirects(directive) => {
+            let pattern = directive.argument(0);
+            let is_any = ["^", "^/", ".*", "^.*", "^.*$", "(.*)", "^(.*)", "^(.*)$", "^/(.*)", "^/(.*)$"]
+                .contains(&pattern);
+            let requests = match whole(pattern, false) {
+                _ if is_any => Test::Always,
+                Ok(regex) => Test::Path(PathTest::regex(regex)),
+                Err(_) => return Vec::new(),
+            };
+            vec![Answer { requests, status: None }]
+        }
+        "if" => {
+            let Some(requests) = condition(directive) else { return Vec::new() };
+            let inner = of_block(directive.inner()).into_iter();
+            inner.map(|answer| Answer { requests: requests.clone().and(answer.requests), ..answer }).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a block answers some requests.
+pub fn answers(block: &[Directive]) -> bool {
+    block
+        .iter()
+        .any(|directive| directive.name == "return" || directive.name == "rewrite" && redirects(directive))
+}
+
+/// Whether a `rewrite` sends the client elsewhere.
+pub fn redirects(rewrite: &Directive) -> bool {
+    let target = rewrite.argument(1);
+    ["permanent", "redirect"].contains(&rewrite.argument(2))
+        || ["http://", "https://", "$scheme"].iter().any(|start| target.starts_with(start))
+}
+
+/// The condition of an `if`; `None` if weir has no such test.
+fn condition(directive: &Directive) -> Option<Test> {
+    let text = directive.arguments.join(" ");
+    let text = text.strip_prefix('(')?.strip_suffix(')')?.trim();
+    let mut words = text.strip_prefix('$')?.splitn(3, ' ');
+    let variable = words.next()?.to_ascii_lowercase();
+    // Envoy tells a client's scheme by its own listener, which may have no TLS where nginx had, and writes some headers itself.
+    if variable == "scheme" || Notes::of_header(&variable).is_some() {
+        return None;
+    }
+    match (words.next(), words.next()) {
+        (None, _) => is_set_test(&variable),
+        (Some("="), text) => equal_test(&variable, text.unwrap_or_default()).ok(),
+        (Some("!="), text) => equal_test(&variable, text.unwrap_or_default()).ok().map(Test::negated),
+        (Some("~"), Some(pattern)) => regex_test(&variable, pattern, false).ok(),
+        (Some("~*"), Some(pattern)) => regex_test(&variable, pattern, true).ok(),
+        (Some("!~"), Some(pattern)) => regex_test(&variable, pattern, false).ok().map(Test::negated),
+        (Some("!~*"), Some(pattern)) => regex_test(&variable, pattern, true).ok().map(Test::negated),
+        _ => None,
+    }
+}
