@@ -38,6 +38,7 @@ macro_rules! codes {
 codes! {
     DUPLICATE_NAME = "duplicate-name";
     IGNORED_DOCUMENT = "ignored-document";
+    OTHER_RADIX = "other-radix";
     IMPOSSIBLE_COST = "impossible-cost";
     UNREACHABLE_COST = "unreachable-cost";
     LOCAL_ONE_WORKER = "local-one-worker";
@@ -45,7 +46,9 @@ codes! {
     RARE_SYNC = "rare-sync";
     LARGE_LOG = "large-log";
     WARNED_ALWAYS = "warned-always";
+    HELD_PERMITS = "held-permits";
     TRUSTS_EVERYBODY = "trusts-everybody";
+    UNREAD_FORWARDED = "unread-forwarded";
     UNVERIFIED_SUBJECT = "unverified-subject";
     UNHASHED_CREDENTIAL = "unhashed-credential";
     PLAIN_HASH = "plain-hash";
@@ -64,6 +67,7 @@ codes! {
     FAIL_OPEN = "fail-open";
     SINGLE_BEFORE_CLUSTER = "single-before-cluster";
     CLIENT_CHOSEN_ADDRESS = "client-chosen-address";
+    TRUSTED_TWICE = "trusted-twice";
     IDLE_TIMEOUT = "idle-timeout";
     TRAILERS_DROPPED = "trailers-dropped";
     UNREAD_BODIES = "unread-bodies";

@@ -22,6 +22,8 @@ pub struct Policies<'a, 'n> {
     sources: &'a [(String, Source)],
     notes: &'n mut Notes,
     made: Vec<Made<'a>>,
+    /// The limits that a descriptor finds.
+    found: Vec<&'a Node>,
 }
 
 struct Made<'a> {
@@ -48,7 +50,7 @@ struct Path {
 
 impl<'a, 'n> Policies<'a, 'n> {
     pub fn new(sources: &'a [(String, Source)], notes: &'n mut Notes) -> Self {
-        Self { sources, notes, made: Vec::new() }
+        Self { sources, notes, made: Vec::new(), found: Vec::new() }
     }
 
     /// The limits that the descriptors of Envoy's routes find.
@@ -58,6 +60,24 @@ impl<'a, 'n> Policies<'a, 'n> {
             let path =
                 Path { number, requests: descriptor.requests.clone(), parts: Vec::new(), words: Vec::new() };
             self.walk(service, service.root, &entries, path, descriptor.hits);
+        }
+        self.unsent(service, service.root, 0);
+    }
+
+    /// Notes about limits that no descriptor finds.
+    fn unsent(&mut self, service: &Service<'a>, above: &'a Node, depth: usize) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        for node in above.list("descriptors") {
+            let is_found = self.found.iter().any(|found| core::ptr::eq(*found, node));
+            if node.get("rate_limit").is_some() && !is_found {
+                let what = format!("key: {}", node.text_of("key"));
+                let why = "no action of Envoy's routes makes its descriptor for any request, so its limit is not imported";
+                let instead = "Give the file with those routes as `--envoy`, or write the policy by hand";
+                self.notes.add(Note::at(service.file, line(node, "key"), &what, why, instead));
+            }
+            self.unsent(service, node, depth.saturating_add(1));
         }
     }
 
@@ -180,6 +200,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         const NAMES: &str = "weir's metrics name policies, not values";
         const JOURNAL: &str = "Use the journal to see who is denied";
         let Some(limit) = node.get("rate_limit") else { return };
+        self.found.push(node);
         for (name, why, instead) in [
             (
                 "quota_mode",
