@@ -70,6 +70,7 @@ codes! {
     TRUSTED_TWICE = "trusted-twice";
     IDLE_TIMEOUT = "idle-timeout";
     TRAILERS_DROPPED = "trailers-dropped";
+    COUNTED_PREFLIGHTS = "counted-preflights";
     UNREAD_BODIES = "unread-bodies";
     OPEN_BRIDGE = "open-bridge";
     PASSWORD_IN_FILE = "password-in-file";

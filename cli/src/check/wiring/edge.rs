@@ -56,6 +56,20 @@ pub fn warnings(wired: &Wired<'_>, found: &mut Vec<Finding>) {
     idle(wired, manager, found);
     trailers(wired, manager, found);
     continues(wired, manager, found);
+    preflights(wired, manager, found);
+}
+
+/// A cors filter behind weir: weir counts what that would answer.
+fn preflights(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    let is_around =
+        |filter: &&Node| wired.carrier.around.iter().any(|around| core::ptr::eq(*around, *filter));
+    let is_cors = |node: &Node| node.type_name() == "Cors";
+    let mut behind = manager.list("http_filters").iter().skip_while(|filter| !is_around(filter));
+    if let Some(cors) = behind.find(|filter| !inside(filter, &is_cors).is_empty()) {
+        let reason = "weir is before it, so preflight requests use up limits, and a browser shows no rejection to the page";
+        let advice = "Move the cors filter before weir";
+        found.push(Finding::warning(code::COUNTED_PREFLIGHTS, cors.place, "http_filters", reason, advice));
+    }
 }
 
 fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
