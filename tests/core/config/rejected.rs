@@ -367,7 +367,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         {"name": "g", "algorithm": "leaky_bucket", "rate": "1/fortnight"}]}]}"#,
      &["policies[0].limits[0].rate: found \"1/sec\", allowed: a string: R (did you mean \"1/s\"?)",
        "policies[0].limits[1].rate: found \"10 / 5 minutes\", allowed: a string: R (did you mean \"10/5m\"?)",
-       "policies[0].limits[2].max_delay: found \"50 ms\", allowed: a duration from \"0s\" to \"366d\", a whole number and one of us, ms, s, m, h, d (did you mean \"50ms\"?)",
+       "policies[0].limits[2].max_delay: found \"50 ms\", allowed: a duration from \"0s\" to \"1m\", a whole number and one of us, ms, s, m, h, d (did you mean \"50ms\"?)",
        "policies[0].limits[3].window: found \"1 Hour\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d (did you mean \"1h\"?)",
        "policies[0].limits[4][\"limit:5\"]: found an unknown field, allowed: name, limit, window, align, utc_offset, warn_at_percent (did you mean \"limit: 5\"?)",
        "policies[0].limits[5].rate: found an unknown field, allowed: name, limit, window, align, utc_offset, warn_at_percent (did you mean \"limit: 100, window: 1m\"?)",

@@ -358,7 +358,7 @@ fn forged_sum(redis: &Redis) -> Result<(), Failed> {
 /// A script reads 64 expiries, and adds none to them. More are no state: a script that read 10,000 would take a second.
 fn forged_permits(redis: &Redis) -> Result<(), Failed> {
     let expiries = |count: u64, permits: u64| -> Vec<u8> {
-        let one = |place| {
+        let one = |place: u64| {
             let ends = BROUGHT.0 + (place + 1) * 100_000_000;
             [&ends.to_le_bytes()[..7], &permits.to_le_bytes()[..5]].concat()
         };
@@ -376,8 +376,10 @@ fn forged_permits(redis: &Redis) -> Result<(), Failed> {
         let wait =
             if outcome.granted > 0 { RetryAfter::Now } else { RetryAfter::After(Micros::from_secs(100)) };
         assert_eq!(outcome.limits[0].retry_after, wait);
-        let held: Vec<_> = outcome.permits(1).collect();
-        assert_eq!(store.release(Some(BROUGHT), &held), i64::from(outcome.granted));
+        let held: Vec<_> = outcome.permits(outcome.granted).collect();
+        if !held.is_empty() {
+            assert_eq!(store.release(Some(BROUGHT), &held), 1);
+        }
     }
     Ok(())
 }
