@@ -41,10 +41,8 @@ impl Decision {
         let allotment = outcome.allotment(limits, index, ask);
         let is_last = index.saturating_add(1) >= outcome.granted;
         let status = |(place, of): (usize, &LimitOutcome)| {
+            let remaining = outcome.remaining(limits, place, index, ask);
             let limit = outcome.in_force(limits).get(place);
-            // Requests that a `max_delay` would hold are beyond the quota that clients know.
-            let most = limit.map_or(u64::MAX, Limit::quota);
-            let remaining = outcome.remaining(limits, place, index, ask).min(most);
             LimitStatus {
                 remaining,
                 // What the next request of the batch was granted, this one could have had as well.
