@@ -458,12 +458,12 @@ fn worst_cases() -> Vec<Worst> {
     let all = Ask::new(1, 100);
     let in_flight: Limit = Concurrency::new(MANY, Micros::from_secs(16)).unwrap().into();
     let permits = every(SECOND.0, 17);
-    // Permits of now, and permits from before the clock went back by a ttl.
-    let twice: Vec<_> = every(SECOND.0, 16)
-        .into_iter()
-        .map(|(at, ask)| (at.plus(Micros::from_secs(16)), ask))
-        .chain(every(SECOND.0, 16))
-        .collect();
+    // As many expiries as a script reads: of now, and from before the clock went back by a ttl three times.
+    let later = |round: u64| {
+        let moved = move |(at, ask): (Micros, Ask)| (at.plus(Micros::from_secs(16 * round)), ask);
+        every(SECOND.0, 16).into_iter().map(moved)
+    };
+    let twice: Vec<_> = (0..4).rev().flat_map(later).collect();
     let wide: Limit = LeakyBucket::new(999_999_999_989, HOUR, MANY, Micros::ZERO).unwrap().into();
     let leaky: Limit = LeakyBucket::new(3, SECOND, 100, Micros::ZERO).unwrap().into();
     let flows: Limit = TokenBucket::new(100, 3, SECOND, Refill::Continuous, 0).unwrap().into();

@@ -20,7 +20,7 @@ for i, key in ipairs(KEYS) do
   if state and state.err and state.err:sub(1, 9) ~= 'WRONGTYPE' then
     return state
   end
-  if state and #state % 12 == 0 then
+  if state and #state <= 768 and #state % 12 == 0 then
     local kept, last, found = '', 0, 0
     for place = 1, #state, 12 do
       local ends, count = unpack('<I7I5', state, place)

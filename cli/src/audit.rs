@@ -75,7 +75,7 @@ fn json(entries: &[(Id, Entry)]) -> String {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             object.insert(text(name), text(value).into());
         }
-        format!("{}\n", Value::Object(object))
+        words::json_line(&Value::Object(object))
     };
     entries.iter().map(line).collect()
 }

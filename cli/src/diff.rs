@@ -43,11 +43,13 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let changes = changes((&old, &old_text), (&new, &new_text));
     for Change { policy, what } in &changes {
         let line = match (arguments.json, policy.as_str()) {
-            (true, _) => serde_json::json!({"policy": policy, "change": what}).to_string(),
-            (false, "") => what.clone(),
-            (false, policy) => format!("policy {policy}: {what}"),
+            (true, _) => {
+                words::json(&serde_json::json!({"policy": policy, "change": words::printable(what)}))
+            }
+            (false, "") => words::printable(what),
+            (false, policy) => words::printable(&format!("policy {policy}: {what}")),
         };
-        writeln!(out, "{}", words::printable(&line)).map_err(failed)?;
+        writeln!(out, "{line}").map_err(failed)?;
     }
     Ok(if changes.is_empty() { Found::Nothing } else { Found::Something })
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::store::{Entry, Place, Redis};
-use super::{Ended, Failure, Found, date, failed};
+use super::{Ended, Failure, Found, date, failed, words};
 use weir::policy::key::{self, LONGEST_PREFIX};
 use weir::time::Micros;
 
@@ -146,7 +146,7 @@ fn json(entry: &Entry, id: Id) -> String {
         let value = number.map_or_else(|| Value::from(String::from_utf8_lossy(value)), Value::from);
         object.insert(name, value);
     }
-    Value::Object(object).to_string()
+    words::json(&Value::Object(object))
 }
 
 /// One line of text: the time and the outcome, then the other fields as they are.

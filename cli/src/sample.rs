@@ -49,9 +49,15 @@ impl RequestFlags {
     }
 
     /// A request of these, from 127.0.0.1.
-    pub fn of([method, path, host]: [String; 3], headers: Vec<String>, body: Option<String>) -> Self {
+    pub fn of(
+        [method, path, host]: [String; 3],
+        scheme: &str,
+        headers: Vec<String>,
+        body: Option<String>,
+    ) -> Self {
         let [method, path, host] = [method, path, host].map(Some);
-        Self { method, path, host, headers, client: None, body, properties: Vec::new() }
+        let properties = vec![format!("request.scheme={scheme}")];
+        Self { method, path, host, headers, client: None, body, properties }
     }
 
     /// This request of `other`, with what is said of it here: the client's address, attributes and further headers.
@@ -64,7 +70,7 @@ impl RequestFlags {
             headers: other.headers.into_iter().chain(self.headers.iter().cloned()).collect(),
             client: first(&self.client, other.client),
             body: first(&self.body, other.body),
-            properties: self.properties.clone(),
+            properties: other.properties.into_iter().chain(self.properties.iter().cloned()).collect(),
         }
     }
 

@@ -225,7 +225,9 @@ impl Source {
     fn limiter<'a>(&'a self, value: &'a Node, carrier: Carrier<'a>) -> Limiter<'a> {
         let carrier = Some(carrier);
         let Some(text) = value.text() else {
-            let json = value.json().to_string().into_bytes();
+            let mut json = value.json();
+            whole_numbers(&mut json);
+            let json = json.to_string().into_bytes();
             return Limiter { file: &self.text, json, node: value.clone(), within: None, carrier };
         };
         let origin = value.origin.unwrap_or(Origin::Other);
@@ -267,6 +269,30 @@ impl Limiter<'_> {
             .map_or(inner, |within| within.origin.place(within.file, within.start, within.string, inner))
     }
 
+    /// The word at a place of the file.
+    fn word(&self, place: Place) -> String {
+        let line = self.file.split('\n').nth(place.line.saturating_sub(1)).unwrap_or_default();
+        let word = line.chars().skip(place.column.saturating_sub(1));
+        word.take_while(|next| !next.is_whitespace() && !",]}".contains(*next)).collect()
+    }
+
+    /// Numbers that YAML reads as octal or hexadecimal: where, how it is written, and what it is.
+    pub fn other_radix(&self) -> Vec<(Place, String, i64)> {
+        let mut found = Vec::new();
+        self.node.walk(&mut |node| {
+            let Node { place, content: Content::Scalar(value), origin: Some(Origin::Plain) } = node else {
+                return;
+            };
+            let Some(number) = value.as_i64().filter(|_| self.within.is_none()) else { return };
+            let word = self.word(*place);
+            let digits = word.trim_start_matches(['+', '-']);
+            if digits.len() > 1 && digits.starts_with('0') && word.parse() != Ok(number) {
+                found.push((*place, word, number));
+            }
+        });
+        found
+    }
+
     /// What YAML takes the word at `path` for, if that is another thing than is written there.
     fn misread(&self, path: &str) -> String {
         let Node { place, content: Content::Scalar(value), origin: Some(Origin::Plain) } =
@@ -274,9 +300,7 @@ impl Limiter<'_> {
         else {
             return String::new();
         };
-        let line = self.file.split('\n').nth(place.line.saturating_sub(1)).unwrap_or_default();
-        let word = line.chars().skip(place.column.saturating_sub(1));
-        let word: String = word.take_while(|next| !next.is_whitespace() && !",]}".contains(*next)).collect();
+        let word = self.word(*place);
         let taken = value.to_string();
         if value.is_string() || word == taken {
             return String::new();
@@ -343,6 +367,22 @@ impl Limiter<'_> {
             }
             _ => Ok(config),
         }
+    }
+}
+
+/// A number of a `Struct` is a double: `10.0` and `1e3` are 10 and 1000 to the filter.
+fn whole_numbers(value: &mut serde_json::Value) {
+    use serde_json::Value;
+    match value {
+        // Rust writes a whole number without a fraction.
+        Value::Number(number) if number.is_f64() => {
+            if let Some(whole) = number.as_f64().and_then(|number| number.to_string().parse::<i64>().ok()) {
+                *value = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
     }
 }
 

@@ -4,6 +4,7 @@
 use core::ops::Range;
 use std::path::Path;
 
+use serde_json::Value;
 use weir::config::duration_text;
 use weir::limit::{Align, Limit, Period, Refill, UtcOffset};
 use weir::time::Micros;
@@ -120,11 +121,32 @@ pub(super) fn is_obeyed(next: char) -> bool {
         || matches!(next, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// A value as a line of JSON. What a terminal obeys is escaped, which JSON allows in all strings.
+pub(super) fn json_line(value: &Value) -> String {
+    let mut line = json(value);
+    line.push('\n');
+    line
+}
+
+/// The same without the end of the line.
+pub(super) fn json(value: &Value) -> String {
+    let mut line = String::new();
+    for next in value.to_string().chars() {
+        if is_obeyed(next) {
+            line.push_str(&format!("\\u{:04x}", u32::from(next)));
+        } else {
+            line.push(next);
+        }
+    }
+    line
+}
+
 /// Rows as columns of equal width. Columns of these places are numbers, which end at the same place.
 pub(super) fn table<const N: usize>(rows: &[[String; N]], numbers: &[usize]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        // No formatting of Rust is wider.
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0).min(usize::from(u16::MAX))
     };
     let line = |row: &[String; N]| {
         let cell = |(column, text): (usize, &String)| {

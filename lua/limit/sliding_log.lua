@@ -167,5 +167,6 @@ elseif left < need then
     end
     middle = floor((low + high) / 2)
   end
-  wait = (entry(low) or latest) + window - now
+  -- An entry of the future counts as one of now, also where asking has not corrected it.
+  wait = min(entry(low) or latest, now) + window - now
 end

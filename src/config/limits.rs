@@ -211,10 +211,10 @@ object! {
 fn leaky_bucket(view: &View<'_, LeakyBucketFields>) -> Made {
     let (rate, burst) = (view.get(&LEAKY_BUCKET.rate), view.get(&LEAKY_BUCKET.burst));
     let limit = LeakyBucket::new(rate.count, rate.per, burst, view.get(&LEAKY_BUCKET.max_delay));
-    (
-        limit.map(Limit::from),
-        quota(burst, time_for(burst, rate.count, rate.per), view.get(&LEAKY_BUCKET.warn_at_percent)),
-    )
+    let limit = limit.map(Limit::from);
+    // With those that are held.
+    let units = limit.as_ref().map_or(burst, Limit::quota);
+    (limit, quota(units, time_for(units, rate.count, rate.per), view.get(&LEAKY_BUCKET.warn_at_percent)))
 }
 
 object! {

@@ -6,9 +6,15 @@
 //! requests are in flight. Expiries are microseconds since the epoch.
 
 use super::subject::{Algorithm, Receipt};
-use super::{Ask, Invalid, LimitOutcome, RetryAfter, fits, units, window};
+use super::{Ask, Invalid, LimitOutcome, MAX_WINDOW, RetryAfter, fits, units, window};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
+
+/// The most expiries of one subject: as many as four different ttls have at once.
+const MAX_EXPIRIES: usize = 64;
+
+/// No permit lives longer: 366 days and a sixteenth, in microseconds.
+const LONGEST: u64 = MAX_WINDOW.0 / 16 * 17;
 
 /// A limit, and how long a permit lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,21 +72,26 @@ impl Concurrency {
         now.plus(self.ttl).0.div_ceil(self.slot.max(1)).saturating_mul(self.slot)
     }
 
-    /// The permits that have not expired; whether the state must be corrected even if nothing is granted.
+    /// The permits that have not expired; whether the state must be corrected even if nothing is granted. Permits of another ttl, and from
+    /// before the clock went back, keep their expiry.
     fn view(&self, state: &PermitsState, now: Micros) -> (PermitsState, bool) {
         let (expiry, mut view, mut changed) = (self.expiry(now), PermitsState::default(), false);
         for &(ends, count) in state.permits.iter().filter(|(ends, _)| *ends > now.0) {
-            // The clock went back by more than a ttl: these expire with the permits of now.
-            let ahead = ends > expiry.saturating_add(self.ttl.0);
+            let ahead = ends > now.0.saturating_add(LONGEST);
             changed |= ahead;
             view.add(if ahead { expiry } else { ends }, count);
         }
         (view, changed)
     }
 
-    fn left(&self, view: &PermitsState) -> i64 {
+    /// The permits that are left for requests of now.
+    fn left(&self, view: &PermitsState, now: Micros) -> i64 {
         let used = view.permits.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
-        0i64.saturating_add_unsigned(self.limit).saturating_sub_unsigned(used)
+        let left = 0i64.saturating_add_unsigned(self.limit).saturating_sub_unsigned(used);
+        let expiry = self.expiry(now);
+        let is_full =
+            view.permits.len() >= MAX_EXPIRIES && view.permits.iter().all(|(ends, _)| *ends != expiry);
+        if is_full { left.min(0) } else { left }
     }
 
     /// Releases up to `count` permits that expire at `expiry`.
@@ -95,7 +106,7 @@ impl Concurrency {
 impl Algorithm<PermitsState> for Concurrency {
     fn can(&self, state: &mut PermitsState, now: Micros, ask: Ask) -> u32 {
         let ask = ask.in_flight();
-        ask.fit(self.left(&self.view(state, now).0), ask.need(self.limit))
+        ask.fit(self.left(&self.view(state, now).0, now), ask.need(self.limit))
     }
 
     fn take(&self, state: &mut PermitsState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
@@ -105,7 +116,7 @@ impl Algorithm<PermitsState> for Concurrency {
             permit_expiry = self.expiry(now);
             view.add(permit_expiry, ask.in_flight().units(granted));
         }
-        let remaining = self.left(&view);
+        let remaining = self.left(&view, now);
         let need = ask.in_flight().need(self.limit);
         let retry_after = if fits(remaining, need) {
             RetryAfter::Now

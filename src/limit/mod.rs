@@ -223,7 +223,7 @@ impl Limit {
             Self::SlidingLog(of) => Some(of.window()),
             Self::SlidingWindow(of) => Some(of.window()),
             Self::TokenBucket(of) => Some(time_for(of.capacity(), of.refill(), of.interval())),
-            Self::LeakyBucket(of) => Some(time_for(of.burst(), of.rate(), of.per())),
+            Self::LeakyBucket(of) => Some(time_for(self.quota(), of.rate(), of.per())),
             Self::Concurrency(_) => None,
         }
     }

@@ -78,8 +78,15 @@ impl Subject {
     /// The limits may differ from call to call, as after a new configuration: the state counts under the new ones as far
     /// as it can, and the state of another algorithm counts as none.
     ///
-    /// With a `ban`, denials may lead to one. A subject that is banned is granted nothing.
+    /// With a `ban`, denials may lead to one. A subject that is banned is granted nothing. A check for no requests changes nothing.
     pub fn check(&mut self, limits: &[Limit], ban: Option<&Ban>, now: Micros, ask: Ask) -> Outcome {
+        if ask.requests == 0 {
+            return self.clone().answer(limits, ban, now, ask);
+        }
+        self.answer(limits, ban, now, ask)
+    }
+
+    fn answer(&mut self, limits: &[Limit], ban: Option<&Ban>, now: Micros, ask: Ask) -> Outcome {
         self.states.resize_with(limits.len(), State::default);
         let mut banned = self.banned(ban, now);
         let mut granted = if banned == RetryAfter::Now { ask.requests } else { 0 };

@@ -125,8 +125,31 @@ impl Attributes for Sample {
         self.body.as_deref()
     }
 
+    /// What is given; and of the request itself, what Envoy has of its headers.
     fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
-        let value = self.properties.get(&path.join("\0"));
-        self.read(&path.join("."), value.map(|value| Cow::Borrowed(value.as_slice())))
+        let target = || self.header(":path").map(|path| path.unwrap_or_default());
+        let cut = |target: &Cow<'_, [u8]>| target.iter().position(|byte| *byte == b'?');
+        let value = match (self.properties.get(&path.join("\0")), path) {
+            (Some(value), _) => Some(Cow::Borrowed(value.as_slice())),
+            (None, ["request", "method"]) => self.header(":method")?,
+            (None, ["request", "path"]) => self.header(":path")?,
+            (None, ["request", "host"]) => self.header(":authority")?,
+            (None, ["request", "referer"]) => self.header("referer")?,
+            (None, ["request", "useragent"]) => self.header("user-agent")?,
+            (None, ["request", "id"]) => self.header("x-request-id")?,
+            (None, ["request", "headers", name]) => self.header(&name.to_ascii_lowercase())?,
+            (None, ["request", "url_path"]) => {
+                let target = target()?;
+                let end = cut(&target).unwrap_or(target.len());
+                Some(Cow::Owned(target.get(..end).unwrap_or_default().to_vec()))
+            }
+            (None, ["request", "query"]) => {
+                let target = target()?;
+                let start = cut(&target).map_or(target.len(), |at| at.saturating_add(1));
+                Some(Cow::Owned(target.get(start..).unwrap_or_default().to_vec()))
+            }
+            (None, _) => None,
+        };
+        self.read(&path.join("."), value)
     }
 }

@@ -77,6 +77,7 @@ const HELPERS: [(&str, &str); 4] = [
     ("month(", lua!("month")),
     ("last_second", lua!("expiry")),
 ];
+const ASKING: &str = lua!("asking");
 const CHECK: &str = lua!("check");
 const GRANT: &str = lua!("grant");
 const SETTLE: &str = lua!("settle");
@@ -351,6 +352,7 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
         Subjects::One => format!("KEYS[{place}]"),
         Subjects::Many => format!("keys[{keys} * subject - {}]", keys.saturating_sub(place)),
     };
+    script.push_str(ASKING);
     begin(fragments, options, key, &mut script);
     script.push_str(CHECK);
     if bans {

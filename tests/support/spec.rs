@@ -521,11 +521,12 @@ pub fn tables() -> Vec<Table> {
             30m    | 1 x 1 | 0 | 0 | 1s  | 5s | -
             30m 1s | 1 x 1 | 1 | 0 | 1s  | 5s | 3s
         "),
-        table("clock back: concurrency, by more than a ttl, releases by expiry", vec![in_flight(3, "16s")], "
-            59m     | 3 x 1 | 3 | 0 | 16s | 16s | 0
-            30m     | 1 x 1 | 0 | 0 | 16s | 16s | -
-            30m 15s | 1 x 1 | 0 | 0 | 1s  | 1s  | -
-            30m 16s | 1 x 1 | 1 | 2 | now | 16s | 0
+        table("clock back: concurrency, permits keep their expiry, by which they are released", vec![in_flight(3, "16s")], "
+            59m     | 2 x 1 | 2 | 1 | now     | 16s     | 0
+            30m     | 2 x 1 | 1 | 0 | 16s     | 29m 16s | 0
+            30m 15s | 1 x 1 | 0 | 0 | 1s      | 29m 1s  | -
+            30m 16s | 2 x 1 | 1 | 0 | 16s     | 29m     | 0
+            59m 16s | 3 x 1 | 3 | 0 | 16s     | 16s     | 0
         "),
     ]
 }
@@ -859,7 +860,7 @@ pub fn sizes() -> Vec<(&'static str, Limit, Vec<Micros>)> {
         ("`sliding_window`, 10 slots", sliding(100, "1m", "6s"), every("6s", 11)),
         ("`sliding_window`, 60 slots", sliding(100, "1m", "1s"), every("1s", 61)),
         ("`concurrency`, 1 expiry", in_flight(100, "16s"), every("0", 2)),
-        ("`concurrency`, 17 expiries (the most)", in_flight(100, "16s"), every("1s", 17)),
+        ("`concurrency`, 17 expiries (the most of one `ttl`)", in_flight(100, "16s"), every("1s", 17)),
         ("`sliding_log`, 1 grant", log(10_000, "1h"), every("0", 1)),
         ("`sliding_log`, 100 grants", log(10_000, "1h"), every("1ms", 100)),
         ("`sliding_log`, 10000 grants", log(10_000, "1h"), every("1ms", 10_000)),

@@ -11,13 +11,17 @@ use weir::time::Micros;
 
 pub fn warnings(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     for tier in &policy.tiers.tiers {
-        let list = if tier.name.is_empty() {
-            format!("{at}.limits")
-        } else {
-            format!("{at}.tiers.limits.{}", tier.name)
-        };
+        let list = list(tier, at);
         logs(policy, tier, &list, found);
         warned_always(tier, &list, found);
+    }
+}
+
+/// Where the limits of a tier are.
+pub fn list(tier: &Tier, at: &str) -> String {
+    match tier.name.as_str() {
+        "" => format!("{at}.limits"),
+        name => format!("{at}.tiers.limits.{name}"),
     }
 }
 

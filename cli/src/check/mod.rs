@@ -198,5 +198,16 @@ fn warnings(limiter: &Limiter<'_>, config: &Config, old: Option<&Config>) -> Vec
     let authenticates = limiter.carrier.as_ref().is_some_and(wiring::authenticates);
     let anew = old.map(|old| against::warnings(config, old)).unwrap_or_default();
     let found = policies::warnings(config, authenticates).into_iter().chain(anew);
-    found.map(|found| Finding { place: limiter.place(&found.path), ..found }).collect()
+    let found = found.map(|found| Finding { place: limiter.place(&found.path), ..found });
+    let radix = limiter.other_radix().into_iter().map(|(place, word, number)| {
+        let reason = format!("YAML takes {word} for {number}");
+        Finding::warning(
+            code::OTHER_RADIX,
+            place,
+            "",
+            reason,
+            "Write the number in decimal, without a zero before it",
+        )
+    });
+    found.chain(radix).collect()
 }

@@ -30,6 +30,7 @@ pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
         limits::warnings(policy, &at, &mut found);
         unverified(config, index, authenticates, &at, &mut found);
         shadowed(config, index, &at, &mut found);
+        held_permits(config, index, &at, &mut found);
     }
     credentials::warnings(config, &mut found);
     found.extend(leases::notes(config));
@@ -374,10 +375,8 @@ fn unverified(config: &Config, index: usize, authenticates: bool, at: &str, foun
     else {
         return;
     };
-    // With the address as a part, the subject is not who the client is, but what it does.
-    let by_address = policy.subject.iter().any(|part| matches!(part.source, Source::ClientAddress { .. }));
     let bounded = |other: &Policy| bounds_addresses(other) && !exclude(&other.matcher, &policy.matcher);
-    if by_address || authenticates || config.policies.iter().any(bounded) {
+    if authenticates || config.policies.iter().any(bounded) {
         return;
     }
     found.push(warning(
@@ -386,6 +385,38 @@ fn unverified(config: &Config, index: usize, authenticates: bool, at: &str, foun
         format!("a client may send another {part} with each request, and has the whole limit each time"),
         "Write a second policy with `subject: [{client_address: {}}]`, or a subject that Envoy verifies, such as `jwt_claim`",
     ));
+}
+
+/// Requests that are held for a `max_delay` have their permit of a `concurrency` limit already.
+fn held_permits(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
+    let Some(policy) = config.policies.get(index) else { return };
+    let permits = |other: &&Policy| !exclude(&other.matcher, &policy.matcher);
+    let permits = config.policies.iter().filter(permits).flat_map(|other| &other.tiers.tiers);
+    let mut permits = permits.flat_map(|tier| tier.plan.limits().iter().zip(&tier.views));
+    let Some((_, permits)) = permits.find(|(limit, _)| matches!(limit, Limit::Concurrency(_))) else {
+        return;
+    };
+    for tier in &policy.tiers.tiers {
+        for (place, limit) in tier.plan.limits().iter().enumerate() {
+            let Limit::LeakyBucket(bucket) = limit else { continue };
+            let (delay, per) = (bucket.max_delay(), bucket.per().0.max(1));
+            let held = u128::from(delay.0).saturating_mul(bucket.rate().into()).div_ceil(per.into());
+            if held == 0 {
+                continue;
+            }
+            found.push(warning(
+                code::HELD_PERMITS,
+                format!("{}[{place}].max_delay", limits::list(tier, at)),
+                format!(
+                    "up to {held} requests of a subject are held for up to {}, and each has its permit of limit {:?} while it waits: so \
+                     fewer run at the upstream, and others are rejected",
+                    weir::config::duration_text(delay),
+                    permits.name()
+                ),
+                format!("Add {held} to the limit {:?}, or write its `queue` in place of `max_delay`", permits.name()),
+            ));
+        }
+    }
 }
 
 fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {

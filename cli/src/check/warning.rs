@@ -38,6 +38,7 @@ macro_rules! codes {
 codes! {
     DUPLICATE_NAME = "duplicate-name";
     IGNORED_DOCUMENT = "ignored-document";
+    OTHER_RADIX = "other-radix";
     IMPOSSIBLE_COST = "impossible-cost";
     UNREACHABLE_COST = "unreachable-cost";
     FREE_POLICY = "free-policy";
@@ -47,6 +48,7 @@ codes! {
     RARE_SYNC = "rare-sync";
     LARGE_LOG = "large-log";
     WARNED_ALWAYS = "warned-always";
+    HELD_PERMITS = "held-permits";
     TRUSTS_EVERYBODY = "trusts-everybody";
     FORWARDED_HEADER = "forwarded-header";
     UNVERIFIED_SUBJECT = "unverified-subject";
@@ -69,8 +71,10 @@ codes! {
     CLIENT_CHOSEN_ADDRESS = "client-chosen-address";
     UNDERSCORE_HEADERS = "underscore-headers";
     OWN_ADDRESS = "own-address";
+    TRUSTED_TWICE = "trusted-twice";
     IDLE_TIMEOUT = "idle-timeout";
     TRAILERS_DROPPED = "trailers-dropped";
+    COUNTED_PREFLIGHTS = "counted-preflights";
     UNREAD_BODIES = "unread-bodies";
     OPEN_BRIDGE = "open-bridge";
     PASSWORD_IN_FILE = "password-in-file";

@@ -150,7 +150,8 @@ pub fn request(words: &[String]) -> Result<RequestFlags, Failure> {
         (None, false) => "GET",
     };
     let method = curl.request.unwrap_or_else(|| by_default.to_owned());
-    Ok(RequestFlags::of([method, path, headers.host.unwrap_or(host)], headers.lines, body))
+    let host = headers.host.unwrap_or(host);
+    Ok(RequestFlags::of([method, path, host], url.scheme(), headers.lines, body))
 }
 
 /// The form of all `-F` and `--form-string`, in the order in which they are written.

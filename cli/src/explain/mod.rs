@@ -30,7 +30,7 @@ use clap::Args;
 use super::region::{Counted, InRegion};
 use super::sample::RequestFlags;
 use super::store::{Login, Memory, Redis};
-use super::{Ended, Failure, Found, date, failed, request};
+use super::{Ended, Failure, Found, date, failed, request, words};
 use rulings::listed_condition;
 use weir::config::{Config, Evaluation, Step};
 use weir::decision::{CheckAnswer, Decision};
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let counts = redis.map_or_else(|| Counts::Nothing(date::now()), |redis| Counts::Redis(Box::new(redis)));
     let explanation = explain(&config, counts, &sample)?;
     if arguments.json {
-        writeln!(out, "{}", explanation.json(arguments.commands))
+        writeln!(out, "{}", words::json(&explanation.json(arguments.commands)))
     } else {
         explanation.print(arguments.commands, out)
     }

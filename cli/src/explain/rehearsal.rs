@@ -2,7 +2,7 @@
 //! What the limits of a subject would answer now. The filter's own script runs on copies of the subject's keys, which are removed
 //! afterwards: the answer is exact, and nothing is counted.
 
-use std::process;
+use std::hash::{BuildHasher as _, RandomState};
 
 use crate::Failure;
 use crate::store::Redis;
@@ -10,13 +10,14 @@ use weir::limit::{Ask, Outcome};
 use weir::resp;
 use weir::script::{BadReply, Form, Plan};
 
-/// Asks on copies of the keys, which have the same hash slot.
+/// Asks on copies of the keys, which have the same hash slot. The number in their names is random: operators in containers often have
+/// the same process id.
 pub fn ask(redis: &mut Redis, plan: &Plan, tag: &[u8], ask: Ask) -> Result<Outcome, Failure> {
-    let ending = format!(":explain-{}", process::id()).into_bytes();
+    let mark = format!("explain-{:016x}", RandomState::new().hash_one(0)).into_bytes();
     let mut command = Vec::new();
     plan.check(tag, ask, None, Form::Evalsha, &mut command);
     let keys = keys(&command);
-    let copies: Vec<Vec<u8>> = keys.iter().map(|key| [key.as_slice(), &ending].concat()).collect();
+    let copies: Vec<Vec<u8>> = keys.iter().map(|key| copy_of(key, &mark)).collect();
     let remove: Vec<&[u8]> = [&b"DEL"[..]].into_iter().chain(copies.iter().map(Vec::as_slice)).collect();
     run(redis, &remove)?;
     let copied = keys.iter().zip(&copies).try_for_each(|(key, copy)| run(redis, &[b"COPY", key, copy]));
@@ -24,7 +25,7 @@ pub fn ask(redis: &mut Redis, plan: &Plan, tag: &[u8], ask: Ask) -> Result<Outco
         let check = |form, out: &mut Vec<u8>| {
             let mut command = Vec::new();
             plan.check(tag, ask, None, form, &mut command);
-            out.extend(on_copies(&command, &ending));
+            out.extend(on_copies(&command, &mark));
         };
         redis.run(check, |reply| plan.outcome(reply))
     });
@@ -49,15 +50,23 @@ pub fn keys(command: &[u8]) -> Vec<Vec<u8>> {
     words.into_iter().skip(3).take(count).collect()
 }
 
-/// The same command on keys that end so.
-fn on_copies(command: &[u8], ending: &[u8]) -> Vec<u8> {
+/// The key of a copy: `weir:{policy|subject}:explain-1f:minute`. It ends with the name of the limit, by which the script finds a subject's own
+/// counts.
+fn copy_of(key: &[u8], mark: &[u8]) -> Vec<u8> {
+    let name = key.iter().rposition(|byte| *byte == b':').unwrap_or(key.len());
+    let (subject, name) = key.split_at_checked(name).unwrap_or((key, b""));
+    [subject, b":", mark, name].concat()
+}
+
+/// The same command on the copies of its keys.
+fn on_copies(command: &[u8], mark: &[u8]) -> Vec<u8> {
     let words = words(command);
     let keys = 3..count_of_keys(&words).saturating_add(3);
     let mut out = Vec::new();
     resp::array_header(&mut out, words.len());
     for (place, word) in words.iter().enumerate() {
-        let ending = if keys.contains(&place) { ending } else { b"" };
-        resp::bulk_of(&mut out, &[word, ending]);
+        let copy = keys.contains(&place).then(|| copy_of(word, mark));
+        resp::bulk(&mut out, copy.as_deref().unwrap_or(word));
     }
     out
 }

@@ -197,7 +197,7 @@ impl Hot {
     fn json(&self, top: u16) -> String {
         let line = |(policy, subject, denied): (&[u8], &[u8], &Denied)| {
             let text = |bytes: &[u8]| Value::from(String::from_utf8_lossy(bytes));
-            let line = json!({
+            words::json_line(&json!({
                 "policy": text(policy),
                 (denied.field()): text(subject),
                 "denials": denied.count,
@@ -206,8 +206,7 @@ impl Hot {
                 "last": date::text(denied.last),
                 "outcome": text(&denied.outcome),
                 "limit": text(&denied.limit),
-            });
-            format!("{line}\n")
+            }))
         };
         self.top(top.into()).into_iter().map(line).collect()
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For Istio: the limiter as a WasmPlugin, or as a filter that an EnvoyFilter inserts, and the connection to Redis as an EnvoyFilter.
+//! For Istio: the limiter as a filter that an EnvoyFilter inserts before the router, or from an image as a WasmPlugin; and the connection to Redis
+//! as an EnvoyFilter. Istio puts all WasmPlugins before its cors and fault filters.
 
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::connections::Kind;
-use super::shipped::{Shipped, code};
+use super::shipped::Shipped;
 use super::{Failure, Rendering, Store, documents};
 use crate::tree::{Map, Tree};
 
@@ -30,7 +31,7 @@ impl Context {
 /// The first version that has `FAIL_RELOAD` in a WasmPlugin.
 const RELOADS: (u32, u32) = (1, 27);
 
-// Behind the filters that verify clients.
+// Behind the filters that verify clients, and before cors.
 const PLUGIN: &str = "
 apiVersion: extensions.istio.io/v1alpha1
 kind: WasmPlugin
@@ -99,24 +100,34 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     }
     let mut patches = connections(rendering, &shipped);
     patches.push(Tree::template(UNDERSCORES, &[("context", arguments.context.word().into())]));
-    // A WasmPlugin has no field for what `body_json` needs.
-    if rendering.reads_bodies() {
-        if arguments.image.is_some() {
+    if let Some(url) = &arguments.image {
+        // A WasmPlugin has no field for what `body_json` needs.
+        if rendering.reads_bodies() {
             return Err(String::from(
                 "--image: a policy reads bodies (`body_json`), which a WasmPlugin cannot be configured for; leave the option out",
             ));
         }
+        let reloads = rendering.version >= RELOADS;
+        let strategy = if reloads { "FAIL_RELOAD" } else { "FAIL_CLOSE" };
+        values.extend([("url", url.as_str().into()), ("strategy", strategy.into())]);
+        let mut comment = vec![
+            String::from(
+                "Istio puts a WasmPlugin before its cors filter: preflight requests use up limits, and a browser does not show rejections to the page.",
+            ),
+            String::from(
+                "Without --image, weir is behind cors. Or exempt preflights: `exempt: [{method: [OPTIONS]}]`.",
+            ),
+        ];
+        if !reloads {
+            comment.push(String::from(
+                "Before Istio 1.27 there is no FAIL_RELOAD: after a trap, a proxy answers 503 until its configuration changes.",
+            ));
+        }
+        made.push((comment, Tree::template(PLUGIN, &values)));
+    } else {
         let filter = shipped.filter().ok_or("the shipped file has no limiter")?;
         let context = arguments.context.word().into();
         patches.push(Tree::template(INSERT, &[("context", context), ("filter", filter.into())]));
-    } else {
-        let url = arguments.image.clone().unwrap_or_else(|| format!("file://{}", code(rendering)));
-        let reloads = rendering.version >= RELOADS;
-        let strategy = if reloads { "FAIL_RELOAD" } else { "FAIL_CLOSE" };
-        values.extend([("url", url.into()), ("strategy", strategy.into())]);
-        let comment = "Before Istio 1.27 there is no FAIL_RELOAD: after a trap, a proxy answers 503 until its configuration changes.";
-        let comment = if reloads { Vec::new() } else { vec![String::from(comment)] };
-        made.push((comment, Tree::template(PLUGIN, &values)));
     }
     values.push(("patches", patches.into()));
     made.push((connections_comment(rendering, &namespace), Tree::template(FILTER, &values)));

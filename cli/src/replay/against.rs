@@ -50,24 +50,25 @@ impl Differences {
         false
     }
 
-    pub fn report(&self, out: &mut impl io::Write) -> io::Result<()> {
+    /// What differs, under the names of the two files.
+    pub fn report(&self, [one, other]: &[String; 2], out: &mut impl io::Write) -> io::Result<()> {
         let Self { same, only_first_rejects, only_second_rejects, other_delay, .. } = self;
         let (first_would, second_would) = (self.only_first_would, self.only_second_would);
         writeln!(
             out,
-            "{same} decided the same, {only_first_rejects} rejected by the first only, {only_second_rejects} by the \
-             second only, {other_delay} delayed differently"
+            "{same} decided the same, {only_first_rejects} rejected by {one} only, {only_second_rejects} by {other} only, \
+             {other_delay} delayed differently"
         )?;
         if first_would > 0 || second_would > 0 {
             writeln!(
                 out,
-                "in shadow: {first_would} would be rejected by the first only, {second_would} by the second only"
+                "in shadow: {first_would} would be rejected by {one} only, {second_would} by {other} only"
             )?;
         }
-        for (subjects, what) in [(&self.released, "first"), (&self.hit, "second")] {
+        for (subjects, what) in [(&self.released, one), (&self.hit, other)] {
             let top = subjects.top(TOP);
             if !top.is_empty() {
-                writeln!(out, "\nsubjects by how often only the {what} rejects them:")?;
+                writeln!(out, "\nsubjects by how often only {what} rejects them:")?;
             }
             for (tag, times) in top {
                 writeln!(out, "{times:>10}  {}", tag.escape_ascii())?;
@@ -77,7 +78,8 @@ impl Differences {
             writeln!(out, "\nthe first of these requests:")?;
         }
         for (first, second) in &self.examples {
-            writeln!(out, "  first  {}\n  second {}", first.json(), second.json())?;
+            let width = one.chars().count().max(other.chars().count()).min(usize::from(u16::MAX));
+            writeln!(out, "  {one:<width$} {}\n  {other:<width$} {}", first.json(), second.json())?;
         }
         Ok(())
     }

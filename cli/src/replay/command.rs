@@ -2,15 +2,15 @@
 //! The command: its arguments, its progress and its output.
 
 use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
-use std::process;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Replay, Wanted};
+use super::{Replay, Wanted, distinct};
 use crate::store::{Login, Memory, Store};
 use crate::trace::{self, Lines, Mapping, Options, Trace};
 use crate::{Ended, Failure, Found, failed, source, tell, words};
@@ -29,7 +29,7 @@ pub struct Arguments {
     /// defaults).
     trace: PathBuf,
     /// What a field of JSON lines means: `time=ts`, `client=remote_addr`, `header.x-key=/request/key`. See `docs/command.md`.
-    #[arg(long, value_name = "MEANING=FIELD", value_parser = trace::mapping)]
+    #[arg(long, value_name = "MEANING=FIELD", value_parser = trace::mapping, value_delimiter = ',')]
     map: Vec<Mapping>,
     /// The host of requests whose line has none.
     #[arg(long)]
@@ -54,13 +54,16 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
+    // Operators in containers often have the same process id.
+    let run = RandomState::new().hash_one(0);
     let store = |place: &str| -> Result<Store, Failure> {
         match arguments.login.connect_if(&arguments.redis)? {
             None => Ok(Store::Memory(Memory::default())),
-            Some(redis) => Ok(Store::Redis(redis, format!("replay-{}-{place}", process::id()))),
+            Some(redis) => Ok(Store::Redis(redis, format!("replay-{run:016x}-{place}"))),
         }
     };
-    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = |path: &Path| words::printable(&path.file_name().unwrap_or_default().to_string_lossy());
+    let names = [name(&arguments.file), arguments.against.as_deref().map(name).unwrap_or_default()];
     let first = source::load_one(&arguments.file)?;
     let second = arguments.against.as_deref().map(source::load_one).transpose()?;
     let mut wanted = Wanted::new(&first);
@@ -88,17 +91,16 @@ pub fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, End
     if let Some(path) = &arguments.html {
         let trace = match arguments.trace.as_os_str() == "-" {
             true => String::from("the standard input"),
-            false => name(&arguments.trace),
+            false => name(arguments.trace.as_path()),
         };
-        let names = [name(&arguments.file), arguments.against.as_ref().map(name).unwrap_or_default()];
-        fs::write(path, replay.page(trace, names)?)
+        fs::write(path, replay.page(trace, names.clone())?)
             .map_err(|error| format!("{}: {error}", words::file(path)))?;
     }
     let first = &replay.first;
     match &replay.second {
         Some((_, differences)) => {
             if !arguments.json {
-                differences.report(out).map_err(failed)?;
+                differences.report(&distinct(names), out).map_err(failed)?;
             }
             Ok(if differences.same == first.totals.requests { Found::Nothing } else { Found::Something })
         }

@@ -26,6 +26,14 @@ pub(super) use totals::Totals;
 pub(super) use wanted::Wanted;
 use weir::config::Config;
 
+/// The names of two configurations. Two files may have one name in two folders.
+fn distinct([first, second]: [String; 2]) -> [String; 2] {
+    if first != second {
+        return [first, second];
+    }
+    [format!("{first} (first)"), format!("{second} (second)")]
+}
+
 /// What is decided about a request: by the other configuration, too, and whether that is the same.
 type Decided = (Decision, Option<(Decision, bool)>);
 
@@ -80,17 +88,11 @@ impl Replay {
     }
 
     /// The page of it, after the last request: of the trace and the configurations of these names.
-    pub fn page(&self, trace: String, [name, other]: [String; 2]) -> Result<String, Failure> {
+    pub fn page(&self, trace: String, names: [String; 2]) -> Result<String, Failure> {
+        let [name, other] = distinct(names);
         let mut sides = vec![Side { name, config: &self.first.config, totals: &self.first.totals }];
         if let Some((second, _)) = &self.second {
             sides.push(Side { name: other, config: &second.config, totals: &second.totals });
-        }
-        // Two files may have one name in two folders.
-        if let [first, second] = sides.as_mut_slice()
-            && first.name == second.name
-        {
-            first.name.push_str(" (first)");
-            second.name.push_str(" (second)");
         }
         let page = Page {
             trace,

@@ -27,12 +27,7 @@ impl Field {
             Self::OneOf(names) => names.iter().any(|name| matches!(request.header(name), Ok(Some(_)))),
             Self::Attribute(path) => {
                 let path: Vec<&str> = path.iter().map(String::as_str).collect();
-                // Envoy has headers as attributes, too.
-                let header = match path.as_slice() {
-                    ["request", "headers", name] => request.header(name).is_ok_and(|value| value.is_some()),
-                    _ => false,
-                };
-                header || matches!(request.property(&path), Ok(Some(_)))
+                matches!(request.property(&path), Ok(Some(_)))
             }
             Self::Body => request.body().is_some(),
         }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::super::store::Place;
-use super::super::{Ended, Found, failed};
+use super::super::{Ended, Found, failed, words};
 use super::Selection;
 use super::state::State;
 
@@ -36,5 +36,5 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
 }
 
 pub(super) fn line(value: &Value) -> String {
-    format!("{value}\n")
+    words::json_line(value)
 }

@@ -22,7 +22,7 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 
 use super::journal::prefix;
 use super::store::Place;
-use super::{Ended, Found, config, failed};
+use super::{Ended, Found, config, failed, words};
 use app::App;
 use model::{Model, Rate};
 use poll::Sources;
@@ -98,7 +98,7 @@ fn lines(sources: Sources, count: Option<u64>, out: &mut impl io::Write) -> Resu
         if core::mem::take(&mut is_first) {
             continue;
         }
-        writeln!(out, "{}", json(&model)).and_then(|()| out.flush()).map_err(failed)?;
+        writeln!(out, "{}", words::json(&json(&model))).and_then(|()| out.flush()).map_err(failed)?;
         printed = printed.saturating_add(1);
         if count.is_some_and(|count| printed >= count) {
             break;

@@ -159,15 +159,14 @@ const fn ends(interval: Interval) -> Micros {
 }
 
 fn line(row: &Row) -> String {
-    let line = json!({
+    words::json_line(&json!({
         "from": date::text(row.from),
         "to": date::text(row.to),
         "policy": row.policy,
         "subject": words::shown(&row.subject),
         "units": row.used.units,
         "requests": row.used.requests,
-    });
-    format!("{line}\n")
+    }))
 }
 
 fn record(row: &Row) -> [String; 6] {

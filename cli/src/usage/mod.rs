@@ -88,7 +88,7 @@ impl Used {
     }
 
     fn json(&self) -> String {
-        let line = json!({
+        words::json_line(&json!({
             "policy": self.policy,
             "subject": self.subject,
             "limit": self.limit,
@@ -97,8 +97,7 @@ impl Used {
             "remaining": self.left,
             "used_percent": self.percent(),
             "reset_ms": self.reset.as_millis_ceil(),
-        });
-        format!("{line}\n")
+        }))
     }
 }
 

@@ -77,7 +77,11 @@ impl Prometheus {
         let rules: Vec<String> = read("operate/rules.yaml")
             .lines()
             .filter(|line| at_once(line))
-            .map(|line| line.replace("[5m]", "[10s]").replace("[10m]", "[10s]"))
+            .map(|line| {
+                ["[2m]", "[5m]", "[10m]"]
+                    .iter()
+                    .fold(line.to_owned(), |line, span| line.replace(span, "[10s]"))
+            })
             .collect();
         file("rules.yaml", &rules.join("\n"));
         let config = format!(

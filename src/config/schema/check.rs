@@ -3,7 +3,7 @@
 //! value, what is allowed and what was probably meant. Fills in the default of each field that is not given.
 
 use super::error::{Errors, Hint, path_of};
-use super::hint::{meant, nearest};
+use super::hint::{meant, nearest, with_value};
 use super::json::Json;
 use super::shape::{Choice, FieldShape, Kind, NAME, Need, Shape, Syntax};
 use super::syntax;
@@ -53,6 +53,9 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
             if !fits {
                 let hint = match (kind, &value) {
                     (Kind::Count(..), Json::Text(text)) => syntax::nearest_count(text).map(Hint::Nearest),
+                    (Kind::Duration(..), Json::Text(text)) => {
+                        syntax::nearest_duration(text).map(Hint::Nearest)
+                    }
                     (_, Json::Text(text)) => nearest(text, kind.words().iter().map(|word| word.name)),
                     _ => None,
                 };
@@ -193,7 +196,8 @@ fn members(
         let at = path_of(path, &name);
         let Some(field) = known.iter().find(|field| field.name == name) else {
             let names = || known.iter().map(|field| field.name);
-            errors.add_with_hint(&at, "an unknown field", any_of(names()), meant(&name, names()));
+            let hint = with_value(&name, &value, names()).or_else(|| meant(&name, names()));
+            errors.add_with_hint(&at, "an unknown field", any_of(names()), hint);
             continue;
         };
         if out.iter().any(|(earlier, _)| *earlier == name) {

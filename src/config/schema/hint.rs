@@ -2,6 +2,8 @@
 //! What the operator probably meant: a field's former name, or a slip of the keyboard.
 
 use super::error::Hint;
+use super::json::Json;
+use super::syntax;
 
 /// Former names of fields, each with its present name. The error about a former name contains the present one.
 const RENAMED: &[(&str, &str)] = &[
@@ -24,6 +26,21 @@ pub fn meant<'a>(name: &str, names: impl Iterator<Item = &'a str> + Clone) -> Op
         Some(present) if names.clone().any(|name| name == present) => Some(Hint::Renamed(present)),
         _ => nearest(name, names),
     }
+}
+
+/// The field and its value, where they are run together (`limit:5` is one word of YAML), or where a limit with a window has a rate.
+pub fn with_value<'a>(
+    name: &str,
+    value: &Json,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> Option<Hint> {
+    let is_known = |wanted: &str| names.clone().any(|name| name == wanted);
+    if let Some((field, rest)) = name.split_once(':').filter(|(field, _)| is_known(field)) {
+        return Some(Hint::Nearest(format!("{field}: {rest}")));
+    }
+    let Json::Text(text) = value else { return None };
+    let rate = syntax::rate(text).filter(|_| name == "rate" && is_known("limit") && is_known("window"))?;
+    Some(Hint::Nearest(format!("limit: {}, window: {}", rate.count, syntax::duration_text(rate.per))))
 }
 
 /// The name most like `word`, when at most a third of the word's letters differ.

@@ -83,6 +83,43 @@ pub fn duration(text: &str) -> Option<Micros> {
     number.parse::<u64>().ok()?.checked_mul(*length).map(Micros)
 }
 
+/// Longer names of the units.
+const NAMES: [(&str, &str); 8] = [
+    ("msec", "ms"),
+    ("millisecond", "ms"),
+    ("sec", "s"),
+    ("second", "s"),
+    ("min", "m"),
+    ("minute", "m"),
+    ("hour", "h"),
+    ("day", "d"),
+];
+
+/// The duration that was probably meant: without spaces, and with the unit as it is to be written.
+#[must_use]
+pub fn nearest_duration(text: &str) -> Option<String> {
+    let meant: String = text.chars().filter(|letter| *letter != ' ').collect::<String>().to_ascii_lowercase();
+    let digits = meant.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = meant.split_at_checked(digits)?;
+    let known = NAMES.iter().find(|(name, _)| *name == unit || unit.strip_suffix('s') == Some(name));
+    let meant = format!("{number}{}", known.map_or(unit, |(_, unit)| unit));
+    (meant != text && duration(&meant).is_some()).then_some(meant)
+}
+
+/// The rate that was probably meant.
+fn nearest_rate(text: &str) -> Option<String> {
+    let (count, per) = text.split_once('/')?;
+    let (count, per) = (count.trim(), per.trim());
+    let count = nearest_count(count).unwrap_or_else(|| count.to_owned());
+    let per = match per.starts_with(|first: char| first.is_ascii_digit()) {
+        true => nearest_duration(per),
+        false => nearest_duration(&format!("1{per}")).and_then(|of| of.strip_prefix('1').map(str::to_owned)),
+    }
+    .unwrap_or_else(|| per.to_owned());
+    let meant = format!("{count}/{per}");
+    (meant != text && rate(&meant).is_some()).then_some(meant)
+}
+
 /// The shortest way to write a duration.
 #[must_use]
 pub fn duration_text(duration: Micros) -> String {
@@ -368,5 +405,8 @@ pub static RATE: Syntax = Syntax {
     pattern: "^[1-9](_?[0-9])*[kMG]?/[0-9]{0,15}(us|ms|s|m|h|d)$",
     max: 32,
     number: None,
-    check: |text| ok_if(rate(text).is_some()),
+    check: |text| match rate(text) {
+        Some(_) => Ok(()),
+        None => Err(Mismatch { nearest: nearest_rate(text), ..Mismatch::default() }),
+    },
 };

@@ -106,6 +106,11 @@ fn limits() -> Vec<(&'static str, Limit, Option<Micros>)> {
             Some(s(3)),
         ),
         (
+            r#""algorithm": "leaky_bucket", "rate": "4/2s", "burst": 6, "max_delay": "2s""#,
+            LeakyBucket::new(4, s(2), 6, s(2)).unwrap().into(),
+            Some(s(5)),
+        ),
+        (
             r#""algorithm": "concurrency", "limit": 7, "ttl": "90s""#,
             Concurrency::new(7, s(90)).unwrap().into(),
             None,

@@ -52,6 +52,8 @@ fn tests() -> Vec<(String, Test)> {
             add(format!("untouched: {name}"), Box::new(|redis| untouched(redis, own)));
         }
         let own = limit.clone();
+        add(format!("asking changes nothing: {name}"), Box::new(|redis| asking(redis, own)));
+        let own = limit.clone();
         add(
             format!("expiry, with the time brought along: {name}"),
             Box::new(|redis| expiry(redis, own, Some(BROUGHT))),
@@ -113,6 +115,11 @@ fn tests() -> Vec<(String, Test)> {
     add("expiry: what another window began".to_owned(), Box::new(begun_by_another));
     add("permits are released once".to_owned(), Box::new(released_once));
     add("forged: the sum of a sliding window".to_owned(), Box::new(forged_sum));
+    add("forged: more permits than a script reads".to_owned(), Box::new(forged_permits));
+    add(
+        "asking changes nothing: permits, buckets and a ban of another configuration".to_owned(),
+        Box::new(asking_others),
+    );
     for (name, commands, wanted) in operators() {
         add(format!("ban: {name}"), Box::new(move |redis| ruled(redis, &commands, wanted)));
     }
@@ -208,6 +215,61 @@ fn untouched(redis: &Redis, limit: Limit) -> Result<(), Failed> {
     Ok(())
 }
 
+/// A check for no requests changes neither the state nor its expiry, whatever the clock says. It answers like the pure limits.
+fn asking(redis: &Redis, limit: Limit) -> Result<(), Failed> {
+    let (mut store, mut subject) = (Store::new(redis, vec![limit.clone()]), Subject::default());
+    let key = store.key(0);
+    for (at, seconds) in [(0, 0), (1, 1), (61, 0)] {
+        let now = Micros(BROUGHT.0 + at * 1_000_000);
+        let ask = Ask::new(2, 1);
+        assert_eq!(store.check(Some(now), ask), subject.check(&[limit.clone()], None, now, ask));
+        let before = subject.clone();
+        let [value, expires] = state(&mut store, &key);
+        for back in [0, 1, 59, 61, 3_600, 86_400 * 70, 86_400 * 400] {
+            for ask in [Ask::new(0, 1), Ask::new(0, 4), NONE] {
+                let then = now.plus(Micros::from_secs(seconds)).since(Micros::from_secs(back));
+                let asked = store.check(Some(then), ask);
+                assert_eq!(asked, subject.check(&[limit.clone()], None, then, ask), "{back} s back");
+                assert_eq!(state(&mut store, &key), [value.clone(), expires.clone()], "{back} s back");
+                assert_eq!(subject, before, "{back} s back");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A key, as Redis has it, and when it expires.
+fn state(store: &mut Store, key: &[u8]) -> [Vec<u8>; 2] {
+    [b"DUMP".as_slice(), b"PEXPIRETIME"].map(|verb| store.redis.call(&[verb, key]))
+}
+
+/// Nor does a question with a file before its rollout, which has a shorter ttl, a smaller bucket and shorter bans.
+fn asking_others(redis: &Redis) -> Result<(), Failed> {
+    let minute = |ttl, burst| -> Vec<Limit> {
+        vec![
+            Concurrency::new(1, Micros::from_secs(ttl)).unwrap().into(),
+            LeakyBucket::new(1, MINUTE, burst, Micros::ZERO).unwrap().into(),
+        ]
+    };
+    let ban = |seconds| {
+        let span = Micros::from_secs(seconds);
+        Options { ban: Some(Ban::new(1, MINUTE, span, 1, span).unwrap()), ..Options::default() }
+    };
+    let mut store = Store::new(redis, minute(3_600, 90));
+    store.plan = plan_with(minute(3_600, 90), ban(3_600));
+    assert_eq!(store.check(None, Ask::new(2, 80)).granted, 1);
+    let mut keys = vec![store.key(0), store.key(1)];
+    let name = keys[0].iter().rposition(|byte| *byte == b':').expect("a name");
+    keys.extend([&b"ban"[..], b"denials"].map(|ending| [&keys[0][..=name], ending].concat()));
+    let before: Vec<_> = keys.iter().map(|key| state(&mut store, key)).collect();
+    store.plan = plan_with(minute(60, 2), ban(60));
+    for ask in [NONE, Ask::new(0, 1)] {
+        store.check(None, ask);
+    }
+    assert_eq!(keys.iter().map(|key| state(&mut store, key)).collect::<Vec<_>>(), before);
+    Ok(())
+}
+
 /// A larger bucket still counts when a smaller one has cut off its state: the key lives as long as the larger one needs it.
 fn outlives(redis: &Redis) -> Result<(), Failed> {
     for wide in [1, 10_000_000_019] {
@@ -291,6 +353,35 @@ fn forged_sum(redis: &Redis) -> Result<(), Failed> {
     store.redis.call(&[b"SET", &key, &state]);
     let next = store.check(Some(Micros(start + slot.0)), NONE);
     assert_eq!(next.limits[0].remaining, 9 - 5, "5 in the slot that is just leaving, and 0 in the others");
+    Ok(())
+}
+
+/// A script reads 64 expiries, and adds none to them. More are no state: a script that read 10,000 would take a second.
+fn forged_permits(redis: &Redis) -> Result<(), Failed> {
+    let expiries = |count: u64, permits: u64| -> Vec<u8> {
+        let one = |place: u64| {
+            let ends = BROUGHT.0 + (place + 1) * 100_000_000;
+            [&ends.to_le_bytes()[..7], &permits.to_le_bytes()[..5]].concat()
+        };
+        (0..count).flat_map(one).collect()
+    };
+    let mut store = Store::new(redis, vec![Concurrency::new(100, MINUTE)?.into()]);
+    let key = store.key(0);
+    for (count, permits, wanted) in
+        [(63, 1, (1, 36)), (64, 1, (0, 0)), (65, 1, (1, 99)), (64, 0, (1, 99)), (10_000, 0, (1, 99))]
+    {
+        store.redis.call(&[b"SET", &key, &expiries(count, permits)]);
+        let outcome = store.check(Some(BROUGHT), ONE);
+        let found = (outcome.granted, outcome.limits[0].remaining);
+        assert_eq!(found, wanted, "{count} expiries of {permits} permits");
+        let wait =
+            if outcome.granted > 0 { RetryAfter::Now } else { RetryAfter::After(Micros::from_secs(100)) };
+        assert_eq!(outcome.limits[0].retry_after, wait);
+        let held: Vec<_> = outcome.permits(outcome.granted).collect();
+        if !held.is_empty() {
+            assert_eq!(store.release(Some(BROUGHT), &held), 1);
+        }
+    }
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use weir::limit::{
-    Align, Ask, FixedWindow, LeakyBucket, Limit, Outcome, Refill, SlidingLog, SlidingWindow, Subject,
-    TokenBucket,
+    Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Refill, SlidingLog, SlidingWindow,
+    Subject, TokenBucket,
 };
 use weir::script::{Classes, MAX_LIMITS, NamedLimit, Options, Overrides, Plan};
 use weir::time::Micros;
@@ -200,6 +200,7 @@ fn changes() -> Vec<Change> {
         |slot| SlidingWindow::new(5, Micros::from_secs(60), Micros::from_secs(slot)).unwrap().into();
     // Too many for one number.
     let wide = |seconds| window(120_000_000, seconds);
+    let permits = |ttl| Concurrency::new(1, s(ttl)).unwrap().into();
     vec![
         (
             "a window that got smaller counts up to two million units",
@@ -246,6 +247,20 @@ fn changes() -> Vec<Change> {
             [at(30), at(29)],
             7,
             (1, s(61)),
+        ),
+        (
+            "permits of a longer ttl keep it",
+            [permits(3_600), permits(60)],
+            [at(0), at(90)],
+            1,
+            (0, s(3_600 - 90)),
+        ),
+        (
+            "and beside those of a shorter one, both end",
+            [permits(16), permits(3_600)],
+            [at(0), at(15)],
+            1,
+            (0, s(1)),
         ),
     ]
 }

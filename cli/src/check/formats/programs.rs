@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::Report;
 use crate::check::warning::code;
 use crate::finding::{Finding, Severity};
+use crate::words;
 
 /// Where the sections about the codes are.
 const MANUAL: &str = "docs/command.md";
@@ -35,7 +36,7 @@ pub fn json(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> 
     let file = |report: &Report<'_>| json!({"file": report.source.name, "policies": report.policies, "hash": report.hash});
     let files: Vec<Value> = reports.iter().map(file).collect();
     let findings: Vec<Value> = all(reports).map(finding).collect();
-    writeln!(out, "{}", json!({"files": files, "findings": findings}))
+    writeln!(out, "{}", words::json(&json!({"files": files, "findings": findings})))
 }
 
 /// <https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>
@@ -60,7 +61,7 @@ pub fn sarif(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()>
     let driver = json!({"name": "weir", "version": env!("CARGO_PKG_VERSION"), "rules": rules});
     let run = json!({"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results});
     let schema = "https://json.schemastore.org/sarif-2.1.0.json";
-    writeln!(out, "{}", json!({"$schema": schema, "version": "2.1.0", "runs": [run]}))
+    writeln!(out, "{}", words::json(&json!({"$schema": schema, "version": "2.1.0", "runs": [run]})))
 }
 
 /// The name of a file as a reference (RFC 3986): relative as it was given, or of this machine.

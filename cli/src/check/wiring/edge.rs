@@ -60,6 +60,20 @@ pub fn warnings(wired: &Wired<'_>, found: &mut Vec<Finding>) {
     idle(wired, manager, found);
     trailers(wired, manager, found);
     continues(wired, manager, found);
+    preflights(wired, manager, found);
+}
+
+/// A cors filter behind weir: weir counts what that would answer.
+fn preflights(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    let is_around =
+        |filter: &&Node| wired.carrier.around.iter().any(|around| core::ptr::eq(*around, *filter));
+    let is_cors = |node: &Node| node.type_name() == "Cors";
+    let mut behind = manager.list("http_filters").iter().skip_while(|filter| !is_around(filter));
+    if let Some(cors) = behind.find(|filter| !inside(filter, &is_cors).is_empty()) {
+        let reason = "weir is before it, so preflight requests use up limits, and a browser shows no rejection to the page";
+        let advice = "Move the cors filter before weir";
+        found.push(Finding::warning(code::COUNTED_PREFLIGHTS, cors.place, "http_filters", reason, advice));
+    }
 }
 
 fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
@@ -68,6 +82,19 @@ fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
             .get(name)
             .is_some_and(|node| !matches!(&node.content, Content::Scalar(value) if value.as_u64() == Some(0)))
     };
+    if ["xff_num_trusted_hops", "original_ip_detection_extensions"].iter().any(|name| is_set(name))
+        && !wired.config.trust.is_connection()
+    {
+        let name = if is_set("xff_num_trusted_hops") {
+            "xff_num_trusted_hops"
+        } else {
+            "original_ip_detection_extensions"
+        };
+        let reason = "Envoy skips the proxies in front of it already, and `client_address` of weir skips as many hops again: the client is then \
+                      a wrong address, often one for all";
+        let advice = "Remove `client_address` from weir's configuration, or this from Envoy's";
+        found.push(Finding::warning(code::TRUSTED_TWICE, manager.place_of(name), name, reason, advice));
+    }
     // Who sets one of these has thought about it.
     let knows = manager.is_true("use_remote_address")
         || ["xff_num_trusted_hops", "original_ip_detection_extensions"].iter().any(|name| is_set(name));

@@ -2,10 +2,15 @@
 //! `--for envoy`: a bootstrap, and files that Envoy watches.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
+use serde_json::json;
 use weir_cli::envoys_reading;
 
 use super::stored::Stored;
@@ -35,6 +40,8 @@ pub const TESTS: &[(&str, fn())] = &[
     ("envoy: the dynamic module in two regions, each with a Redis Cluster", || regions("cluster", "native")),
     ("envoy: what is rendered is what is shipped", rendered_is_shipped),
     ("envoy: a new limiter is read while Envoy runs", a_new_limiter_is_read),
+    ("envoy: a WebSocket passes, counts, and may be idle: weir.wasm", || web_sockets("wasm")),
+    ("envoy: a WebSocket passes, counts, and may be idle: libweir.so", || web_sockets("native")),
 ];
 
 fn bootstrap(store: &'static str, host: &str) {
@@ -50,6 +57,76 @@ fn bootstrap(store: &'static str, host: &str) {
     validate(&stored.folder.path().join("made.yaml"));
     limits(&documents(&text)[0], "edge");
     assert!(stored.asked(), "Redis has run no script");
+}
+
+/// Three upgrades pass, and what is sent after a time that ends other streams comes back. The fourth is rejected.
+fn web_sockets(host: &str) {
+    let stored = Stored::start("redis");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let upstream = listener.local_addr().expect("an address").to_string();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            thread::spawn(move || {
+                let mut client = client.expect("a connection");
+                let _ = head(&mut client);
+                let upgraded =
+                    "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n";
+                client.write_all(upgraded.as_bytes()).expect("sent");
+                let mut echo = client.try_clone().expect("the same connection");
+                let _ = std::io::copy(&mut client, &mut echo);
+            });
+        }
+    });
+    let mut arguments = stored.arguments("envoy", host);
+    arguments.extend(["--listen".into(), "127.0.0.1:0".into(), "--upstream".into(), upstream]);
+    let text = render(stored.folder.path(), &limiter(), &arguments);
+    let text = text.replace("stream_idle_timeout: 30s", "stream_idle_timeout: 1s");
+    let mut config = documents(&text).remove(0);
+    let manager = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+    // As docs/beside.md has it.
+    config.pointer_mut(manager).expect("the manager")["local_reply_config"] = json!({"mappers": [{
+        "filter": {"status_code_filter": {"comparison": {"op": "EQ", "value": {"default_value": 429, "runtime_key": "weir.status"}}}},
+        "headers_to_add": [{"header": {"key": "x-envoy-ratelimited", "value": "true"}}],
+    }]});
+    let envoy = Template::new(&config.to_string()).start();
+    let edge = envoy.address("edge");
+    let open = || {
+        let mut socket = TcpStream::connect(edge).expect("a connection");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+        let request = "GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: WebSocket\r\nsec-websocket-version: 13\r\n\r\n";
+        socket.write_all(request.as_bytes()).expect("sent");
+        let head = head(&mut socket);
+        (socket, head)
+    };
+    let mut sockets: Vec<_> = (0..3)
+        .map(|_| {
+            let (socket, head) = open();
+            assert!(head.starts_with("HTTP/1.1 101 "), "{head}\n{}", envoy.log());
+            socket
+        })
+        .collect();
+    thread::sleep(Duration::from_secs(3));
+    for socket in &mut sockets {
+        let mut echo = [0; 4];
+        socket.write_all(b"ping").expect("sent");
+        socket.read_exact(&mut echo).expect("an answer");
+        assert_eq!(&echo, b"ping");
+    }
+    let (_, head) = open();
+    assert!(
+        head.starts_with("HTTP/1.1 429 ") && head.contains("\r\nx-envoy-ratelimited: true\r\n"),
+        "{head}"
+    );
+}
+
+/// What is sent until an empty line.
+pub fn head(socket: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && socket.read_exact(&mut byte).is_ok() {
+        head.push(byte[0]);
+    }
+    String::from_utf8_lossy(&head).into_owned()
 }
 
 fn regions(store: &'static str, host: &str) {

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `--for istio`: the resources, applied as istiod applies them to the configuration of a gateway.
 //!
-//! What istiod does (`pilot/pkg/model/extensions.go`, `pilot/pkg/networking/core/envoyfilter`): a WasmPlugin becomes a filter with
-//! `config_discovery` in the place of its phase, and a resource of ECDS whose `root_id` is `pluginName`, with the configuration as a
-//! `StringValue` and without a `vm_id`. An EnvoyFilter adds clusters and listeners, and inserts filters.
+//! What istiod does (`pilot/pkg/networking/core/envoyfilter`): an EnvoyFilter adds clusters and listeners, and inserts filters. A WasmPlugin, which
+//! only `--image` makes, needs a registry, and is not applied here.
 
 use std::fs;
+use std::io::Write as _;
+use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
+use super::envoy::head;
 use super::stored::Stored;
 use super::{documents, limiter, limits, of_kind, render, two_regions, weir};
+use crate::support::envoy::Template;
+use crate::support::eventually;
 
 pub const TESTS: &[(&str, fn())] = &[
     ("istio: with one Redis", || gateway("redis", &limiter())),
@@ -24,6 +28,7 @@ pub const TESTS: &[(&str, fn())] = &[
         two_regions("cluster", "istio", "wasm", &[], "0.0.0.0_8080", apply)
     }),
     ("istio: a policy that reads bodies", bodies),
+    ("istio: behind cors, preflights cost nothing and rejections are shown", behind_cors),
     ("istio: fields by version, image and selector", fields),
 ];
 
@@ -84,56 +89,6 @@ fn filters(config: &mut Value) -> &mut Vec<Value> {
         .expect("a list")
 }
 
-fn router(filters: &[Value]) -> usize {
-    filters.iter().position(|filter| filter["name"] == "envoy.filters.http.router").expect("a router")
-}
-
-/// Applies a WasmPlugin: ECDS is a file here.
-fn apply_plugin(plugin: &Value, config: &mut Value, ecds: &std::path::Path) {
-    let spec = &plugin["spec"];
-    assert_eq!((spec["pluginName"].as_str(), spec["phase"].as_str()), (Some("weir.limiter"), Some("AUTHZ")));
-    let name = "extensions.istio.io/wasmplugin/istio-system.weir";
-    let policy = match spec["failStrategy"].as_str() {
-        Some("FAIL_RELOAD") => "FAIL_RELOAD",
-        other => panic!("{other:?}"),
-    };
-    let file = spec["url"].as_str().and_then(|url| url.strip_prefix("file://")).expect("a file");
-    let resource = json!({
-        "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
-        "name": name,
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
-            "config": {
-                "name": "istio-system.weir",
-                "root_id": spec["pluginName"],
-                "configuration": {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": spec["pluginConfig"].to_string()},
-                "failure_policy": policy,
-                "vm_config": {
-                    "runtime": "envoy.wasm.runtime.v8",
-                    "code": {"local": {"filename": file}},
-                    "environment_variables": {"key_values": {"ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION": "1"}},
-                },
-            },
-        },
-    });
-    fs::write(ecds, json!({"resources": [resource]}).to_string()).expect("a file");
-    let filters = filters(config);
-    let place = router(filters);
-    filters.insert(
-        place,
-        json!({
-            "name": name,
-            "config_discovery": {
-                "config_source": {"path_config_source": {"path": ecds}, "resource_api_version": "V3"},
-                "type_urls": [
-                    "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
-                    "type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC",
-                ],
-            },
-        }),
-    );
-}
-
 /// Applies an EnvoyFilter.
 fn apply_filter(filter: &Value, config: &mut Value) {
     assert_eq!(filter["spec"]["workloadSelector"]["labels"], json!({"istio": "ingressgateway"}));
@@ -173,9 +128,6 @@ pub fn apply(stored: &Stored, text: &str) -> Value {
         fs::write(&sds, map["data"]["redis-password.yaml"].as_str().expect("a text")).expect("a file");
     }
     let mut config = generated(stored.upstream.address());
-    if let Some(plugin) = of_kind(&documents, "WasmPlugin") {
-        apply_plugin(plugin, &mut config, &stored.folder.path().join("ecds.json"));
-    }
     apply_filter(of_kind(&documents, "EnvoyFilter").expect("an EnvoyFilter"), &mut config);
     config
 }
@@ -187,7 +139,42 @@ fn gateway(store: &'static str, limiter: &str) {
     assert!(stored.asked(), "Redis has run no script");
 }
 
-/// A WasmPlugin cannot say that Envoy shows bodies, so an EnvoyFilter inserts the limiter.
+fn behind_cors() {
+    let stored = Stored::start("redis");
+    let text = render(stored.folder.path(), &limiter(), &stored.arguments("istio", "wasm"));
+    let mut config = apply(&stored, &text);
+    let route = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0/routes/0";
+    config.pointer_mut(route).expect("the route")["typed_per_filter_config"] = json!({"envoy.filters.http.cors": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.cors.v3.CorsPolicy",
+        "allow_origin_string_match": [{"exact": "https://page.test"}],
+        "allow_methods": "PUT",
+    }});
+    let envoy = Template::new(&config.to_string()).start();
+    let edge = envoy.address("0.0.0.0_8080");
+    let send = |method: &str| {
+        let mut socket = TcpStream::connect(edge).expect("a connection");
+        let request = format!(
+            "{method} / HTTP/1.1\r\nhost: a\r\norigin: https://page.test\r\naccess-control-request-method: PUT\r\nconnection: close\r\n\r\n"
+        );
+        socket.write_all(request.as_bytes()).expect("sent");
+        let head = head(&mut socket);
+        let is_shown = head.contains("\r\naccess-control-allow-origin: https://page.test\r\n");
+        (head.get(9..12).unwrap_or_default().to_owned(), is_shown)
+    };
+    eventually("the store to answer", || (send("GET").0 == "200").then_some(()));
+    for _ in 0..9 {
+        assert_eq!(send("OPTIONS"), ("200".into(), true));
+    }
+    let responses: Vec<_> = (0..4).map(|_| send("GET")).collect();
+    assert_eq!(
+        responses,
+        ["200", "200", "429", "429"].map(|status| (status.into(), true)),
+        "{}",
+        envoy.log()
+    );
+}
+
+/// The filter itself says that Envoy shows bodies. A WasmPlugin cannot.
 fn bodies() {
     let limiter = limiter().replace(
         r#""policies": ["#,
@@ -207,10 +194,12 @@ fn fields() {
     let stored = Stored::start("redis");
     let file = stored.folder.path().join("weir.json");
     fs::write(&file, limiter()).expect("a file");
+    let image = ["--image", "oci://registry.test/weir:1"];
+    let before_reload = [image[0], image[1], "--version", "1.26"];
     let rows: [(&[&str], &str, &str, &str); 4] = [
-        (&[], "spec/failStrategy", "FAIL_RELOAD", "WasmPlugin"),
-        (&["--version", "1.26"], "spec/failStrategy", "FAIL_CLOSE", "WasmPlugin"),
-        (&["--image", "oci://registry.test/weir:1"], "spec/url", "oci://registry.test/weir:1", "WasmPlugin"),
+        (&image, "spec/failStrategy", "FAIL_RELOAD", "WasmPlugin"),
+        (&before_reload, "spec/failStrategy", "FAIL_CLOSE", "WasmPlugin"),
+        (&image, "spec/url", "oci://registry.test/weir:1", "WasmPlugin"),
         (
             &["--selector", "app=web", "--namespace", "web"],
             "spec/workloadSelector/labels/app",
