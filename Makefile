@@ -5,18 +5,9 @@
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^## / { print (NR > 9 ? "\n" : "") substr($$0, 4) } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Install everything that the tests and lints need
-	@scripts/setup
-
-plugin: ## Build target/weir.wasm
-	@scripts/setup plugin
-	@scripts/plugin
-
-module: ## Build target/libweir.so, weir as a dynamic module of Envoy
-	@scripts/setup module
-	@scripts/native
+## Use weir
 
 run: ## Build weir, start Redis, Envoy and an upstream, and stop them at Ctrl-C; PORT=10000 HOST=wasm|native
 	@PORT=$(PORT) HOST=$(HOST) scripts/run check
@@ -30,23 +21,81 @@ run-regions: ## Start the three regions of examples/regions, and show each secon
 	@scripts/plugin
 	@WAY=$(WAY) FOR=$(FOR) scripts/run-regions
 
-test: ## Test every rule once, on both hosts in a real Envoy: at most ten minutes; the last line is the tally
-	@scripts/setup test
-	@scripts/test
+plugin: ## Build target/weir.wasm
+	@scripts/setup plugin
+	@scripts/plugin
+
+module: ## Build target/libweir.so, weir as a dynamic module of Envoy
+	@scripts/setup module
+	@scripts/native
+
+dist: ## Build what is handed to users, in target/dist: plugin, module, static command, images, bill of materials; ARGS=files only plugin, command and schema, ARGS=check builds twice, ARGS=try starts its compose.yaml
+	@scripts/setup $(if $(filter files,$(ARGS)),plugin,dist)
+	@scripts/dist $(ARGS)
+
+playground: ## Build target/playground.html: one page in which the core runs, without a server
+	@scripts/setup playground
+	@scripts/playground
+
+site: ## Build the documentation as a site with search, in target/site; the playground is a page of it
+	@scripts/setup site
+	@scripts/playground
+	@scripts/site
+
+images: ## Build container images of this machine's Envoy and Redis, if no registry can be reached
+	@scripts/setup images
+	@scripts/images build
+
+## Develop it
+
+setup: ## Install everything that the tests and lints need
+	@scripts/setup
 
 quick: ## After a change of src: the core, the tables on Redis, a dozen requests through a real Envoy; at most a minute
 	@scripts/setup quick
 	@scripts/test quick
 
-nightly: ## Test everything in full: larger sizes, all cases on both hosts, time judged, WebAssembly, Miri, versions of Envoy; some hours
-	@scripts/setup nightly
-	@scripts/test nightly
+test: ## Test every rule once, on both hosts in a real Envoy: at most ten minutes; the last line is the tally
+	@scripts/setup test
+	@scripts/test
+
+lint: ## Check formatting, Rust, Lua, shell, documentation and the Envoy configurations
+	@scripts/setup lint
+	@scripts/lint
+
+fmt: ## Format the Rust
+	@cargo fmt --all
 
 e2e: ## Run only the tests in a real Envoy on real stores, and in containers if Docker answers; HOST=wasm|native
 	@scripts/setup e2e
 	@scripts/plugin
 	@scripts/native
 	@WEIR_HOST=$(or $(HOST),wasm) scripts/test e2e
+
+fuzz: ## Search for inputs that break what reads others' bytes, guided by coverage; MINUTES=10 for each; TARGETS='resp body'; KEEP=1 for more seeds
+	@scripts/setup fuzz
+	@MINUTES=$(MINUTES) KEEP=$(KEEP) TARGETS='$(TARGETS)' scripts/fuzz
+
+mutants: ## Change in one place at a time what the last change touches, Rust or Lua, and list what no test notices; BASE=COMMIT
+	@scripts/setup mutants
+	@BASE=$(BASE) scripts/mutants
+
+rollout: ## Run this version and an older one in two Envoys on one Redis; OLDER=COMMIT or tag; HOST=wasm|native
+	@scripts/setup e2e
+	@scripts/$(if $(filter native,$(HOST)),native,plugin)
+	@WEIR_HOST=$(or $(HOST),wasm) scripts/rollout '$(OLDER)'
+
+clean: ## Remove target/
+	@rm -rf target
+
+distclean: clean ## Remove target/ and what setup installed in .tools/
+	@rm -rf .tools
+
+## Prove what it promises
+
+nightly: ## Test everything in full: larger sizes, all cases on both hosts, time judged, WebAssembly, Miri, versions of Envoy; some hours
+	@scripts/setup nightly
+	@scripts/test nightly
 
 chaos: ## Inject faults into Envoy, Redis and the network under load, judge times too; HOST=wasm|native; writes target/chaos/summary.json
 	@scripts/setup e2e
@@ -77,11 +126,6 @@ search-keep: ## Copy the figures of `make search` to docs/bounds.md
 	@cp target/search/summary.json docs/bounds/search.json
 	@WEIR_UPDATE=1 cargo test --quiet --test repository -- searched
 
-rollout: ## Run this version and an older one in two Envoys on one Redis; OLDER=COMMIT or tag; HOST=wasm|native
-	@scripts/setup e2e
-	@scripts/$(if $(filter native,$(HOST)),native,plugin)
-	@WEIR_HOST=$(or $(HOST),wasm) scripts/rollout '$(OLDER)'
-
 matrix: ## Run cases of `make e2e` on several versions of Envoy, in both hosts; ENVOY_VERSIONS='1.39.0 1.40.0' CASES=short|all
 	@ENVOY_VERSIONS='$(ENVOY_VERSIONS)' scripts/setup matrix
 	@scripts/plugin
@@ -94,24 +138,9 @@ soak: ## Test that nothing grows with time, and every property on new random cas
 	@scripts/native
 	@MINUTES=$(MINUTES) scripts/test soak
 
-mutants: ## Change in one place at a time what the last change touches, Rust or Lua, and list what no test notices; BASE=COMMIT
-	@scripts/setup mutants
-	@BASE=$(BASE) scripts/mutants
-
-fuzz: ## Search for inputs that break what reads others' bytes, guided by coverage; MINUTES=10 for each; TARGETS='resp body'; KEEP=1 for more seeds
-	@scripts/setup fuzz
-	@MINUTES=$(MINUTES) KEEP=$(KEEP) TARGETS='$(TARGETS)' scripts/fuzz
-
 miri: ## Run the dynamic module's own logic under Miri, in an Envoy that enters it again and frees what it may; skipped without Miri
 	@scripts/setup miri
 	@scripts/miri
-
-lint: ## Check formatting, Rust, Lua, shell, documentation and the Envoy configurations
-	@scripts/setup lint
-	@scripts/lint
-
-fmt: ## Format the Rust
-	@cargo fmt --all
 
 bench: ## Measure weir in both hosts, beside plain Envoy and nginx with Lua: twelve minutes on an idle machine; ROUNDS=12
 	@scripts/setup bench
@@ -147,26 +176,3 @@ scale: ## Simulate up to 10,000 workers and 64 nodes of Redis with real engines;
 scale-keep: ## Copy the results of `make scale` to docs/scale, and write docs/scale.md
 	@cp target/scale/summary.json docs/scale/
 	@WEIR_UPDATE=1 cargo test --quiet --test repository -- scale figures
-
-dist: ## Build what is handed to users, in target/dist: plugin, module, static command, images, bill of materials; ARGS=files only plugin, command and schema, ARGS=check builds twice, ARGS=try starts its compose.yaml
-	@scripts/setup $(if $(filter files,$(ARGS)),plugin,dist)
-	@scripts/dist $(ARGS)
-
-playground: ## Build target/playground.html: one page in which the core runs, without a server
-	@scripts/setup playground
-	@scripts/playground
-
-site: ## Build the documentation as a site with search, in target/site; the playground is a page of it
-	@scripts/setup site
-	@scripts/playground
-	@scripts/site
-
-images: ## Build container images of this machine's Envoy and Redis, if no registry can be reached
-	@scripts/setup images
-	@scripts/images build
-
-clean: ## Remove target/
-	@rm -rf target
-
-distclean: clean ## Remove target/ and what setup installed in .tools/
-	@rm -rf .tools
