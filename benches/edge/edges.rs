@@ -420,8 +420,8 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // SIGKILL would leave its workers running. This fails only if nginx has ended already.
-        let _ = Command::new("kill").arg(self.process.id().to_string()).stderr(Stdio::null()).status();
+        // SIGKILL would leave its workers running.
+        crate::support::signal("-TERM", self.process.id());
         let _ = self.process.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }

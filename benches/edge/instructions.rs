@@ -45,8 +45,8 @@ pub fn per_request(edge: &Edge, redis: u32, requests: u32, stop: &AtomicBool) ->
         measured: Duration::ZERO,
     };
     let sent = load::run(&load, stop, || Ok(()));
-    // perf prints its counts when it is interrupted. This fails only if it has ended already.
-    let _ = Command::new("kill").args(["-INT", &perf.id().to_string()]).stderr(Stdio::null()).status();
+    // perf prints its counts when it is interrupted.
+    crate::support::signal("-INT", perf.id());
     let mut said = String::new();
     if let Some(mut stderr) = perf.stderr.take() {
         stderr.read_to_string(&mut said)?;

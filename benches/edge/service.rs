@@ -121,9 +121,7 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         let Some((process, log)) = &mut self.started else { return };
-        // This fails only if it has ended already.
-        let group = format!("-{}", process.id());
-        let _ = Command::new("kill").args(["--", &group]).stderr(Stdio::null()).status();
+        crate::support::signal("-TERM", format!("-{}", process.id()));
         let _ = process.wait();
         let _ = fs::remove_file(log);
     }

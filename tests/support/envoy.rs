@@ -95,8 +95,10 @@ impl Template {
         let folder = super::folder_for_files().join(&name);
         fs::create_dir_all(&folder).expect("a folder for Envoy's files");
         let config = folder.join("envoy.yaml");
-        // Envoys side by side must not share an abstract socket: all would listen on the same one.
+        // Envoys side by side must not share an abstract socket: all would listen on the same one. And a busy machine may need more than a
+        // second to connect to the upstream.
         let own = self.config.replace("\"@weir-", &format!("\"@{name}-"));
+        let own = own.replace("connect_timeout: 1s", "connect_timeout: 20s");
         fs::write(&config, own).expect("Envoy's configuration");
         let log = File::create(folder.join("log")).expect("Envoy's log");
 
@@ -113,6 +115,8 @@ impl Template {
             .args(["--concurrency", &self.concurrency.to_string()])
             // Envoys side by side must not share memory; hot restart is what they would share it for.
             .arg("--disable-hot-restart")
+            // What a test reads of an access log is there soon.
+            .args(["--file-flush-interval-msec", "50"])
             .args(if self.arguments.iter().any(|argument| argument == "--log-level") {
                 &[][..]
             } else {

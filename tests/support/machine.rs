@@ -3,7 +3,7 @@
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,6 +42,12 @@ pub fn skewed_clock() -> PathBuf {
         library
     };
     LIBRARY.get_or_init(compile).clone()
+}
+
+/// Sends a signal (`-TERM`) to a process, or to a group of them, whose number has a `-` before it. Whether there was one to send it to.
+pub fn signal(signal: &str, process: impl ToString) -> bool {
+    let kill = Command::new("kill").args([signal, "--", &process.to_string()]).stderr(Stdio::null()).status();
+    kill.expect("the program kill").success()
 }
 
 /// Waits until `happened` gives a value.

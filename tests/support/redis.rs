@@ -207,8 +207,7 @@ impl Redis {
     }
 
     fn signal(&self, signal: &str) {
-        let status = Command::new("kill").args([signal, &self.pid().to_string()]).status();
-        assert!(status.is_ok_and(|status| status.success()), "kill {signal} failed");
+        assert!(crate::signal(signal, self.pid()), "kill {signal} failed");
     }
 
     /// Where it listens, for those who need a port.

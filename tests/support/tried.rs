@@ -13,8 +13,8 @@ pub fn sized(full: usize) -> usize {
     if is_full() { full } else { full.div_ceil(10) }
 }
 
-/// A property is tried in so many cases, or in a quarter of them.
+/// A property is tried in so many cases, or in a tenth of them.
 pub fn tried(cases: u32) -> Config {
-    let cases = if is_full() { cases } else { cases.div_ceil(4) };
+    let cases = if is_full() { cases } else { cases.div_ceil(10) };
     Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() }
 }

@@ -204,7 +204,7 @@ impl Nginx {
 impl Drop for Nginx {
     fn drop(&mut self) {
         // Its worker ends with it.
-        let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
+        crate::support::signal("-TERM", self.process.id());
         let _ = self.process.wait();
     }
 }

@@ -134,12 +134,7 @@ fn the_terminal_is_restored() {
     for signal in ["-TERM", "-HUP", "-INT"] {
         let mut terminal = top(&world, (24, 80), &[]);
         terminal.shows("1 of 1 Envoys answer");
-        assert!(
-            Command::new("kill")
-                .args([signal, &terminal.pid().to_string()])
-                .status()
-                .is_ok_and(|of| of.success())
-        );
+        assert!(crate::support::signal(signal, terminal.pid()));
         assert_eq!(terminal.ends(), 0, "{signal}");
         restored(&terminal, signal);
     }

@@ -306,10 +306,9 @@ fn envoy_ends<const BY_SIGNAL: bool>() {
 
 /// Ends Envoy, and waits until the process has ended.
 fn end<const BY_SIGNAL: bool>(envoy: &Envoy) {
-    let process = envoy.pid().to_string();
+    let process = envoy.pid();
     if BY_SIGNAL {
-        let sent = Command::new("kill").args(["-TERM", &process]).status();
-        assert!(sent.is_ok_and(|sent| sent.success()));
+        assert!(crate::support::signal("-TERM", process));
     } else {
         // Its answer may be cut off by what it does.
         let _ = order(envoy, "/quitquitquit");

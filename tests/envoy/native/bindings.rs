@@ -216,8 +216,7 @@ fn without_a_clock() -> BTreeSet<String> {
 
 /// Envoy ends by itself, and what it has is destroyed.
 fn end(envoy: &Envoy) -> BTreeSet<String> {
-    let killed = Command::new("kill").args(["-TERM", &envoy.pid().to_string()]).status();
-    assert!(killed.expect("kill").success());
+    assert!(crate::support::signal("-TERM", envoy.pid()));
     eventually("Envoy to end", || ran(&envoy.log()).contains("on_http_filter_config_destroy").then_some(()));
     eventually("its listeners to end", || {
         ran(&envoy.log()).contains("on_network_filter_config_destroy").then_some(())

@@ -93,10 +93,7 @@ fn after_it_was_late() {
         (envoy.stat("http.edge.downstream_rq_active") == CLIENTS as u64).then_some(())
     });
     // All are late at once, however long it took to open them.
-    let signal = |name: &str| {
-        let sent = Command::new("kill").args([name, &envoy.pid().to_string()]).status();
-        assert!(sent.expect("kill").success());
-    };
+    let signal = |name: &str| assert!(crate::support::signal(name, envoy.pid()));
     signal("-STOP");
     std::thread::sleep(TIMEOUT);
     signal("-CONT");

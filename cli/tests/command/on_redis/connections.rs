@@ -86,11 +86,8 @@ fn a_command_that_was_stopped_while_it_waited_says_so() {
     for url in [world.url(), unix] {
         let mut command = inspect(world.folder.path(), &url, &["--timeout", "60s"]);
         let mut waiting = command.stderr(Stdio::piped()).spawn().expect("the command");
-        let id = waiting.id().to_string();
-        let signal = |name: &str| {
-            let sent = Command::new("kill").args([name, &id]).status();
-            assert!(sent.is_ok_and(|sent| sent.success()), "kill {name} failed");
-        };
+        let id = waiting.id();
+        let signal = |name: &str| assert!(crate::support::signal(name, id), "kill {name} failed");
         eventually("the command to be stopped while it waits", || {
             signal("-STOP");
             signal("-CONT");

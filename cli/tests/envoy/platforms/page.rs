@@ -125,9 +125,7 @@ struct Shell(Child);
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        let group = format!("-{}", self.0.id());
-        // It fails when all of the group have ended.
-        let _ = Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status();
+        crate::support::signal("-9", format!("-{}", self.0.id()));
         let _ = self.0.wait();
     }
 }
