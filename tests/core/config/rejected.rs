@@ -251,7 +251,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
        "policies[0].limits[2].limit: found \"99999999999G\", allowed: a whole number from 1 to 1000000000000COUNT",
        "policies[0].limits[3].rate: found \"1001G/s\", allowed: a string: R"]),
     ("durations", r#"{"policies": [{P}], "store": {"deadline": "1 s"}, "response": {"retry_jitter": 5}}"#,
-     &["store.deadline: found \"1 s\", allowed: a duration from \"1ms\" to \"10s\", a whole number and one of us, ms, s, m, h, d",
+     &["store.deadline: found \"1 s\", allowed: a duration from \"1ms\" to \"10s\", a whole number and one of us, ms, s, m, h, d (did you mean \"1s\"?)",
        "response.retry_jitter: found 5, allowed: a duration from \"0s\" to \"1h\", a whole number and one of us, ms, s, m, h, d"]),
     ("a log that keeps too many grants",
      r#"{"policies": [{"name": "p", "limits": [

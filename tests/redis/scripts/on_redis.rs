@@ -406,7 +406,10 @@ fn expiry(redis: &Redis, limit: Limit, brought: Option<Micros>) -> Result<(), Fa
         let key = store.key(0);
         // A window of a millisecond may be over by now.
         let held = store.redis.integer(&[b"STRLEN", &key]);
-        assert!(held == state.len() as i64 || held == 0 && brought.is_none(), "as the fragment states: {held}");
+        assert!(
+            held == state.len() as i64 || held == 0 && brought.is_none(),
+            "as the fragment states: {held}"
+        );
     }
     began = clock(&mut store);
     let charged = store.settle(brought, 1, &receipt);

@@ -153,13 +153,13 @@ fn appended(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
 
 /// Whether the client's address decides about anything.
 fn reads_address(config: &Config) -> bool {
-    let mut reads = false;
+    let (mut part_reads, mut condition_reads) = (false, false);
     each_reading(
         config,
-        &mut |part| reads |= matches!(part, Source::ClientAddress { .. }),
-        &mut |condition| reads |= matches!(condition, Condition::ClientAddress(_)),
+        &mut |part| part_reads |= matches!(part, Source::ClientAddress { .. }),
+        &mut |condition| condition_reads |= matches!(condition, Condition::ClientAddress(_)),
     );
-    reads
+    part_reads || condition_reads
 }
 
 /// A header with a hyphen in its name that decides about anything.
