@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test quick nightly rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity measured-keep bench-core scale scale-keep dist playground site images clean distclean
+.PHONY: help setup plugin module run run-regions test quick nightly busy rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity measured-keep bench-core scale scale-keep dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -96,6 +96,10 @@ distclean: clean ## Remove target/ and what setup installed in .tools/
 nightly: ## Test everything in full: larger sizes, all cases on both hosts, time judged, WebAssembly, Miri, versions of Envoy; some hours
 	@scripts/setup nightly
 	@scripts/test nightly
+
+busy: ## Run `make test` beside processes that burn the cores, and one that stops all tests for two seconds now and then; TIMES=3
+	@scripts/setup test
+	@TIMES=$(TIMES) scripts/busy scripts/test
 
 chaos: ## Inject faults into Envoy, Redis and the network under load, judge times too; HOST=wasm|native; writes target/chaos/summary.json
 	@scripts/setup e2e

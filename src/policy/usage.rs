@@ -462,7 +462,9 @@ impl Estimate {
     /// Shows the paths of the values of a body that it needs.
     pub(super) fn body_paths<'a>(&self, show: &mut dyn FnMut(&'a str)) {
         let model = self.prices.is_by_model().then_some(REQUESTED_MODEL);
-        self.max_tokens().chain(self.choices()).chain(model).for_each(|path| show(path));
+        for path in self.max_tokens().chain(self.choices()).chain(model) {
+            show(path);
+        }
     }
 
     /// The APIs that a request may be for.

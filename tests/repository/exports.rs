@@ -63,7 +63,8 @@ fn what_ships_exports_what_is_implemented() {
 
 #[test]
 fn the_plugin_is_small() {
-    const MOST: usize = 720_000;
+    // A ConfigMap of Kubernetes holds 1,048,576 bytes.
+    const MOST: usize = 1_040_000;
     if std::process::Command::new("wasm-opt").arg("--version").output().is_err() {
         return eprintln!("skipped: no wasm-opt, without which the plugin is larger");
     }

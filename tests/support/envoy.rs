@@ -99,6 +99,9 @@ impl Template {
         // second to connect to the upstream.
         let own = self.config.replace("\"@weir-", &format!("\"@{name}-"));
         let own = own.replace("connect_timeout: 1s", "connect_timeout: 20s");
+        // A client that is slow to read a response must not lose it: Envoy would close the connection a second after it.
+        let edge = "          stat_prefix: edge\n";
+        let own = own.replace(edge, &format!("{edge}          delayed_close_timeout: 60s\n"));
         fs::write(&config, own).expect("Envoy's configuration");
         let log = File::create(folder.join("log")).expect("Envoy's log");
 

@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use socket2::{Domain, Socket, Type};
+
 /// A running server; when dropped it accepts nothing more, and whatever waits for its state to change goes on.
 #[derive(Debug)]
 pub struct Server<T> {
@@ -31,7 +33,7 @@ pub struct State<T> {
 impl<T: Send + 'static> Server<T> {
     /// Starts on a free port, and serves each connection on a thread.
     pub fn start(own: T, serve: fn(&Arc<Shared<T>>, TcpStream)) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let listener = listener();
         let address = listener.local_addr().expect("its number");
         let state = Mutex::new(State { own, stopped: false });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
@@ -47,6 +49,16 @@ impl<T: Send + 'static> Server<T> {
         });
         Self { address, shared }
     }
+}
+
+/// On a free port. More connections can wait for a busy machine than `TcpListener::bind` allows: where they are too many, Linux drops
+/// them, and Envoy connects again seconds later.
+fn listener() -> TcpListener {
+    const WAITING: i32 = 4_096;
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    socket.listen(WAITING).expect("a listener");
+    socket.into()
 }
 
 impl<T> Server<T> {

@@ -234,8 +234,6 @@ fn decisions_are_logged() {
     );
     let envoy = template(&limiter, redis.address(), upstream.address())
         .with("stat_prefix: edge\n", access_log)
-        .argument("--file-flush-interval-msec")
-        .argument("20")
         .start();
     for expected in [200, 429, 429] {
         assert_eq!(http::send(envoy.address("edge"), &get()).expect("a response").status, expected);

@@ -222,14 +222,18 @@ fn asking(redis: &Redis, limit: Limit) -> Result<(), Failed> {
     for (at, seconds) in [(0, 0), (1, 1), (61, 0)] {
         let now = Micros(BROUGHT.0 + at * 1_000_000);
         let ask = Ask::new(2, 1);
-        assert_eq!(store.check(Some(now), ask), subject.check(&[limit.clone()], None, now, ask));
+        assert_eq!(store.check(Some(now), ask), subject.check(std::slice::from_ref(&limit), None, now, ask));
         let before = subject.clone();
         let [value, expires] = state(&mut store, &key);
         for back in [0, 1, 59, 61, 3_600, 86_400 * 70, 86_400 * 400] {
             for ask in [Ask::new(0, 1), Ask::new(0, 4), NONE] {
                 let then = now.plus(Micros::from_secs(seconds)).since(Micros::from_secs(back));
                 let asked = store.check(Some(then), ask);
-                assert_eq!(asked, subject.check(&[limit.clone()], None, then, ask), "{back} s back");
+                assert_eq!(
+                    asked,
+                    subject.check(std::slice::from_ref(&limit), None, then, ask),
+                    "{back} s back"
+                );
                 assert_eq!(state(&mut store, &key), [value.clone(), expires.clone()], "{back} s back");
                 assert_eq!(subject, before, "{back} s back");
             }

@@ -48,7 +48,7 @@ pub fn policies(
     note_others(config, is_advanced, &mut note);
     let protocols = plugin.node.list("protocols");
     let has = |name: &str| protocols.iter().any(|protocol| protocol.text() == Some(name));
-    if !protocols.is_empty() && !(has("http") && has("https")) {
+    if !(protocols.is_empty() || has("http") && has("https")) {
         let why = "Kong runs the plugin for these protocols only, and weir's policy is for all";
         note("protocols", why, "Load weir only in the listeners of these protocols");
     }
