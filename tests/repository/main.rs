@@ -10,17 +10,15 @@
 )]
 
 use weir_support::bars;
-mod bench_charts;
-mod bench_stats;
 mod concepts;
 mod exports;
-mod failover;
 mod figures;
 mod layers;
 mod measured;
 mod metrics;
+#[allow(dead_code)]
+#[path = "../../benches/edge/stats.rs"]
+mod of_bench;
 use weir_support::plot;
-mod scale;
-mod searched;
 mod shipped;
 mod tables;

@@ -118,3 +118,253 @@ fn targets() {
     }
     tables::published("docs/bench/README.md", [("targets", table)]);
 }
+
+mod failover {
+    //! The figures of failovers in `docs/stores.md` are those that `make failover` has measured, as `docs/stores/` has them. `WEIR_UPDATE=1`
+    //! writes the tables.
+
+    use std::fmt::Write;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use serde_json::Value;
+
+    use crate::tables;
+
+    const HOSTS: [(&str, &str); 2] = [("wasm", "plugin"), ("native", "dynamic module")];
+
+    fn path(of: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(of)
+    }
+
+    /// Of the hosts that were measured; the plugin always is.
+    fn figures() -> Vec<(&'static str, Value)> {
+        let read = |(host, name)| {
+            let text = fs::read_to_string(path(&format!("docs/stores/{host}.json"))).ok()?;
+            Some((name, serde_json::from_str(&text).expect("JSON")))
+        };
+        let found: Vec<_> = HOSTS.into_iter().filter_map(read).collect();
+        assert!(
+            found.iter().any(|(name, _)| *name == HOSTS[0].1),
+            "docs/stores has no figures of the plugin"
+        );
+        found
+    }
+
+    /// The median and the maximum.
+    fn both(spread: &Value) -> String {
+        format!("{} / {}", spread["median"], spread["max"])
+    }
+
+    fn seconds(spread: &Value) -> String {
+        let [median, max] = ["median", "max"].map(|of| spread[of].as_f64().expect("a time") / 1_000.0);
+        format!("{median:.1} / {max:.1}")
+    }
+
+    fn forgotten() -> String {
+        let mut table = String::new();
+        for (host, figures) in figures() {
+            let cases = figures["cases"].as_array().expect("cases");
+            let (rate, deadline) = (&figures["requests_per_second"], &figures["deadline_ms"]);
+            let runs = &cases[0]["runs"];
+            assert!(
+                cases.iter().all(|case| case["runs"] == *runs && runs.as_u64() >= Some(30)),
+                "{host}: 30 runs each"
+            );
+            let _ = write!(
+                table,
+                "\nWith the {host}, {rate} requests a second and a `deadline` of {deadline} ms, {runs} times each (median / maximum):\n\n\
+                 | what happens | units forgotten | bound | seconds without a grant |\n|---|---|---|---|\n"
+            );
+            for case in cases {
+                let name = case["name"].as_str().expect("a name");
+                let (forgotten, bound) = (both(&case["forgotten"]), both(&case["bound"]));
+                let _ =
+                    writeln!(table, "| {name} | {forgotten} | {bound} | {} |", seconds(&case["outage_ms"]));
+            }
+        }
+        table + "\n"
+    }
+
+    fn cost() -> String {
+        let mut table = String::from(
+            "\n| host | `min_replicas` | a request takes (median) | CPU time of the primary |\n|---|---|---|---|\n",
+        );
+        for (host, figures) in figures() {
+            for cost in figures["costs"].as_array().expect("costs") {
+                let (count, median, cpu) =
+                    (&cost["min_replicas"], &cost["median_us"], &cost["primary_cpu_us"]);
+                let _ = writeln!(table, "| {host} | {count} | {median} µs | {cpu} µs |");
+            }
+        }
+        table + "\n"
+    }
+
+    #[test]
+    fn the_figures_are_those_that_were_measured() {
+        tables::published("docs/stores.md", [("failover", forgotten()), ("failover cost", cost())]);
+    }
+}
+
+mod scale {
+    //! `docs/scale.md` shows what `make scale` has simulated: its table and its charts. `WEIR_UPDATE=1` writes them.
+    //!
+    //! The table after `<!-- table: NAME; NAME -->` has the cases whose names begin so.
+
+    use std::fmt::Write;
+    use std::fs;
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use crate::figures::{at, grouped};
+    use crate::plot::{Line, plot};
+
+    const BEGIN: &str = "<!-- table: ";
+    const END: &str = "<!-- end -->\n";
+
+    fn published(path: &Path, wanted: &str) {
+        if std::env::var_os("WEIR_UPDATE").is_some() {
+            fs::write(path, wanted).expect("written");
+        }
+        let found = fs::read_to_string(path).unwrap_or_default();
+        assert!(found == wanted, "{} is not what was simulated; WEIR_UPDATE=1 writes it", path.display());
+    }
+
+    /// The columns of the tables: what they are called, where they are in a case, and their decimals.
+    const COLUMNS: [(&str, &str, usize); 13] = [
+        ("workers", "workers", 0),
+        ("nodes", "nodes", 0),
+        ("requests/s", "requests_per_s", 0),
+        ("commands/s, hottest node", "hottest.commands_per_s", 0),
+        ("its core is busy, %", "hottest.busy_percent", 0),
+        ("Redis decides, %", "decided_percent.redis", 1),
+        ("the worker, %", "decided_percent.worker", 1),
+        ("`on_failure`, %", "decided_percent.on_failure", 1),
+        ("wait p50, ms", "wait_ms.p50", 1),
+        ("p99", "wait_ms.p99", 1),
+        ("admitted, %", "admitted_percent", 0),
+        ("above the limit", "excess", 0),
+        ("MB in Redis", "redis_mb", 1),
+    ];
+
+    fn table(cases: &[Value], begins: &str) -> String {
+        let of = |case: &&Value| {
+            let name = case["name"].as_str().expect("a name");
+            begins.split("; ").any(|begins| name.starts_with(begins))
+        };
+        let mut out = String::from("| traffic |");
+        COLUMNS.iter().for_each(|(name, ..)| out += &format!(" {name} |"));
+        let _ = writeln!(out, "\n|---|{}", "--:|".repeat(COLUMNS.len()));
+        let mut rows = 0;
+        for case in cases.iter().filter(of) {
+            let _ = write!(out, "| {} |", case["name"].as_str().expect("a name"));
+            for (_, field, decimals) in COLUMNS {
+                let shown = at(case, field).map_or("–".to_owned(), |value| grouped(value, decimals));
+                let _ = write!(out, " {shown} |");
+            }
+            out.push('\n');
+            rows += 1;
+        }
+        assert!(rows > 0, "no case begins with {begins:?}");
+        out
+    }
+
+    /// A field of the hot subject, by how many workers there are.
+    fn chart(cases: &[Value], title: &str, unit: &str, field: &str, top: f64) -> String {
+        let names = [
+            ("hot subject, a tenth admitted", "no lease"),
+            ("hot subject, all admitted, lease 100", "lease of 100"),
+        ];
+        let lines = names.map(|(name, shown)| {
+            let of = cases.iter().filter(|case| case["name"] == name);
+            let points = of.filter_map(|case| Some((at(case, "workers")?, at(case, field)?)));
+            let mut points: Vec<_> = points.collect();
+            points.dedup_by_key(|(workers, _)| *workers);
+            Line { name: shown.to_owned(), points }
+        });
+        plot(title, ("workers", unit), (10_500.0, top), &lines)
+    }
+
+    #[test]
+    fn the_page_shows_what_was_simulated() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        let summary = fs::read_to_string(docs.join("scale/summary.json")).expect("docs/scale/summary.json");
+        let summary: Value = serde_json::from_str(&summary).expect("JSON");
+        let cases = summary["cases"].as_array().expect("cases");
+        let path = docs.join("scale.md");
+        let page = fs::read_to_string(&path).expect("docs/scale.md");
+
+        let mut parts = page.split(BEGIN);
+        let mut written = parts.next().expect("a head").to_owned();
+        for part in parts {
+            let (begins, rest) = part.split_once(" -->\n").expect("an end of the mark");
+            let (_, rest) = rest.split_once(END).expect("an end of the table");
+            written += &[BEGIN, begins, " -->\n", &table(cases, begins), END, rest].concat();
+        }
+        published(&path, &written);
+        #[rustfmt::skip]
+        let charts = [
+            ("decided.svg", "One hot subject: what is decided before the deadline", "% of the requests", "decided_percent.in_time", 110.0),
+            ("wait.svg", "One hot subject: how long requests wait that Redis is asked about", "ms, 99th percentile", "wait_ms.p99", 70.0),
+        ];
+        for (name, title, unit, field, top) in charts {
+            published(&docs.join("scale").join(name), &chart(cases, title, unit, field, top));
+        }
+    }
+}
+
+mod searched {
+    //! `docs/bounds.md` shows what `make search` has searched: `docs/bounds/search.json`. `WEIR_UPDATE=1` writes the table.
+
+    use std::fmt::Write;
+    use std::path::Path;
+    use std::{env, fs};
+
+    use serde_json::Value;
+
+    use crate::figures::grouped;
+
+    const BEGIN: &str = "<!-- searched: begin -->\n";
+    const END: &str = "<!-- searched: end -->\n";
+
+    #[test]
+    fn the_page_shows_what_was_searched() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        let read = |name: &str| fs::read_to_string(docs.join(name)).expect(name);
+        let figures: Value = serde_json::from_str(&read("bounds/search.json")).expect("figures");
+        let table = table(figures["rows"].as_array().expect("rows"));
+        let page = read("bounds.md");
+        let (head, rest) = page.split_once(BEGIN).expect("where the table begins");
+        let (shown, tail) = rest.split_once(END).expect("where the table ends");
+        if env::var_os("WEIR_UPDATE").is_some() {
+            fs::write(docs.join("bounds.md"), [head, BEGIN, &table, END, tail].concat()).expect("the page");
+            return;
+        }
+        assert_eq!(shown, table, "WEIR_UPDATE=1 writes the table");
+    }
+
+    fn table(rows: &[Value]) -> String {
+        let number = |row: &Value, name: &str| row[name].as_u64().expect("a number");
+        let sum = |name: &str| grouped(rows.iter().map(|row| number(row, name)).sum::<u64>() as f64, 0);
+        let mut out = format!(
+            "In {} rows, {} paths have reached {} different states, in {} s of one core. No path is wrong.\n\n",
+            rows.len(),
+            sum("paths"),
+            sum("states"),
+            sum("seconds")
+        );
+        let columns = "protocol | regions | workers | units | requests | time passes | leave | faults | states | paths | longest path | s";
+        let _ = writeln!(out, "| {columns} |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+        for row in rows {
+            assert_eq!(row["is_complete"], true, "a row that was not searched to its end: {row}");
+            let sizes = ["regions", "workers", "units", "requests", "passes", "leavers", "faults"];
+            let sizes = sizes.map(|name| number(row, name).to_string()).join(" | ");
+            let [states, paths] = ["states", "paths"].map(|name| grouped(number(row, name) as f64, 0));
+            let (longest, seconds) = (number(row, "longest"), number(row, "seconds"));
+            let protocol = row["protocol"].as_str().expect("a name");
+            let _ = writeln!(out, "| {protocol} | {sizes} | {states} | {paths} | {longest} | {seconds} |");
+        }
+        out
+    }
+}

@@ -95,13 +95,16 @@ impl Template {
         let folder = super::folder_for_files().join(&name);
         fs::create_dir_all(&folder).expect("a folder for Envoy's files");
         let config = folder.join("envoy.yaml");
-        // Envoys side by side must not share an abstract socket: all would listen on the same one. And a busy machine may need more than a
-        // second to connect to the upstream.
+        // Envoys side by side must not share an abstract socket: all would listen on the same one. And a busy machine may need longer
+        // than the shipped times to connect to the upstream, to send all of a request, and to answer it.
         let own = self.config.replace("\"@weir-", &format!("\"@{name}-"));
         let own = own.replace("connect_timeout: 1s", "connect_timeout: 20s");
+        let own = own.replace("request_headers_timeout: 10s", "request_headers_timeout: 60s");
+        let own =
+            own.replace("route: {cluster: upstream, idle", "route: {timeout: 60s, cluster: upstream, idle");
         // A client that is slow to read a response must not lose it: Envoy would close the connection a second after it.
         let edge = "          stat_prefix: edge\n";
-        let own = own.replace(edge, &format!("{edge}          delayed_close_timeout: 60s\n"));
+        let own = own.replace(edge, &format!("{edge}          delayed_close_timeout: 5s\n"));
         fs::write(&config, own).expect("Envoy's configuration");
         let log = File::create(folder.join("log")).expect("Envoy's log");
 

@@ -279,7 +279,11 @@ fn older_reads(state: &State, now: &State) {
         let found = now.get(key).unwrap_or_else(|| panic!("{key} is not written any more"));
         assert_eq!(found[0], value[0], "{key}");
         if value[0] != "stream" {
-            assert_eq!(found[1], value[1], "{key}");
+            // The index of the usage journal: its scores say since then when an interval expires. An older version reads the members.
+            let [found, value] = [found, value].map(|of| {
+                if key.ends_with("}:usage") && of[0] == "zset" { of[1][0].clone() } else { of[1].clone() }
+            });
+            assert_eq!(found, value, "{key}");
             continue;
         }
         let (old, new) = (fields(state, key), fields(now, key));

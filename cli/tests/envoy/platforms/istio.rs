@@ -113,6 +113,13 @@ fn apply_filter(filter: &Value, config: &mut Value) {
                     .expect("the filter");
                 filters.insert(place, value.clone());
             }
+            ("NETWORK_FILTER", "MERGE") => {
+                let manager = &mut config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"]
+                    [0]["typed_config"];
+                for (name, field) in value["typed_config"].as_object().expect("fields") {
+                    manager[name] = field.clone();
+                }
+            }
             other => panic!("{other:?}"),
         }
     }
