@@ -695,7 +695,7 @@ impl Worker {
         asked
     }
 
-    /// A request of one subject that these policies are about.
+    /// A request of one subject arrives, to which these policies apply.
     pub fn arrive_under(&mut self, stream: u32, policies: &[usize]) -> Option<bool> {
         let store = |policy: usize| self.engine.config().policies[policy].regions.store();
         let check = |&policy: &usize| Check {

@@ -539,7 +539,7 @@ fn only_what_the_provider_obeys_lowers_a_reservation() {
         })
     }));
     let cached = reserves(r#", "weights": {"cached_input": "9"}"#, "", CHAT, ONE);
-    assert_eq!(cached, 9 + 1, "input from a cache may be the dearest");
+    assert_eq!(cached, 9 + 1, "input from a cache may be the most expensive");
 }
 
 /// A body that is too large is not read, but its length is known.
