@@ -45,11 +45,11 @@ const TESTS: &[(&str, fn())] = &[
 fn main() -> ExitCode {
     let is_built = module().is_file();
     let is_instrumented = instrumented_module().is_file();
-    let tests = [TESTS, attributes::TESTS, two::TESTS, bindings::TESTS, panics::TESTS].concat();
+    let with_instrumented = [bindings::TESTS, panics::TESTS, two::PANICS].concat();
+    let tests = [TESTS, attributes::TESTS, two::TESTS, &with_instrumented].concat();
     let needed: &[(bool, &[support::Case], &str)] = &[
         (is_built, &tests, "scripts/native builds the module"),
-        (is_built && is_instrumented, bindings::TESTS, "scripts/native instrumented builds their module"),
-        (is_built && is_instrumented, panics::TESTS, "scripts/native instrumented builds their module"),
+        (is_built && is_instrumented, &with_instrumented, "scripts/native instrumented builds their module"),
     ];
     let ignored = needed.iter().flat_map(|(is_there, cases, why)| ignored_unless(*is_there, cases, why));
     support::run_with_envoy(&tests, &ignored.collect())

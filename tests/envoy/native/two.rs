@@ -16,10 +16,12 @@ use crate::support::{TempFolder, eventually};
 pub const TESTS: &[(&str, fn())] = &[
     ("two configurations: each decides by its own policies, in its own store", apart),
     ("two configurations: one store fails, and the other's requests notice nothing", one_store_fails),
-    ("two configurations: a panic in one leaves the requests of the other waiting", a_panic_in_one),
     ("two configurations: one comes and goes, and the other works under load", one_comes_and_goes),
     ("two configurations: both go, and the module stays loaded", both_go),
 ];
+/// With the instrumented module.
+pub const PANICS: &[(&str, fn())] =
+    &[("panics: in one of two configurations, the requests of the other go on waiting", a_panic_in_one)];
 
 /// Two of everything but the worker: what is `b`'s has its name, `a`'s has the names of the shipped configuration.
 struct Two {
