@@ -211,6 +211,16 @@ impl World {
     }
 }
 
+/// Turns the text of a WebAssembly module into its bytes.
+fn assemble(text: &Path, bytes: &Path) -> io::Result<()> {
+    let assembled = Command::new("wasm-as").arg(text).arg("-o").arg(bytes).status();
+    match assembled {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(io::Error::other(format!("wasm-as {}: {status}", text.display()))),
+        Err(error) => Err(io::Error::other(format!("wasm-as, of binaryen: {error}"))),
+    }
+}
+
 /// The Envoys: name, status of the responses, configuration.
 fn envoys(
     redis: SocketAddr,
@@ -218,7 +228,7 @@ fn envoys(
     events: SocketAddr,
 ) -> io::Result<Vec<(&'static str, u16, Template)>> {
     let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.wasm");
-    fs::write(&empty, wat::parse_str(include_str!("empty.wat")).map_err(io::Error::other)?)?;
+    assemble(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/edge/empty.wat")), &empty)?;
     let other = |filter: &str| addressed(&without_weir(filter), upstream);
     let on = |host, limiter: &str| weir::template_on(host, limiter, redis, upstream);
     let wasm = |policy| on(Host::Wasm, &limiter("single", policy));
