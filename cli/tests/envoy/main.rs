@@ -24,6 +24,10 @@ fn main() -> std::process::ExitCode {
         routes::TESTS.into(),
     ]
     .concat();
+    // Their question is what the command says and writes, not how a host does it. Envoy starts the module in a tenth of the time.
+    if !support::is_full() && std::env::var_os("WEIR_HOST").is_none() {
+        support::weir::Host::Native.choose();
+    }
     let ignored = [platforms::page::ignored(), nginx::ignored(), operate::ignored()].concat();
     support::run_with_envoy(&tests, &ignored)
 }

@@ -123,7 +123,7 @@ spec:
   targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: orders}]
   rateLimit: {type: Global, global: {rules: [{limit: {requests: 5, unit: Day}}]}}
 ";
-    assert_eq!(imported(Host::Wasm, policy, &Upstream::start()), [8, 5, 8, 8]);
+    assert_eq!(imported(Host::chosen(), policy, &Upstream::start()), [8, 5, 8, 8]);
 }
 
 /// The place before weir's filter, and the one behind it, in the shipped configuration.
@@ -135,7 +135,7 @@ fn beside_envoys_filter() {
     for (place, asked) in PLACES.into_iter().zip([3, 5]) {
         redis.connect().call(&[b"FLUSHALL"]);
         let filter = format!("          - {{name: local, typed_config: {}}}\n{place}", local("flood", 3));
-        let envoy = template_on(Host::Wasm, &limited(5), redis.address(), upstream.address())
+        let envoy = template_on(Host::chosen(), &limited(5), redis.address(), upstream.address())
             .with(place, filter)
             .start();
         let edge = envoy.address("edge");
@@ -167,7 +167,7 @@ fn beside_the_compressor() {
     for (place, charged, unreadable) in [(PLACES[0], 4, 0), (PLACES[1], 0, 1)] {
         let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
         let filter = format!("{compressor}{place}");
-        let envoy = template_on(Host::Wasm, &limiter, redis.address(), upstream.address())
+        let envoy = template_on(Host::chosen(), &limiter, redis.address(), upstream.address())
             .with(place, filter)
             .start();
         let request = Request::post("/say", says.as_bytes()).header("accept-encoding", "gzip");

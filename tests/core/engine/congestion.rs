@@ -375,7 +375,7 @@ fn traced(trace: u64, figures: &[Vec<Second>]) -> u64 {
 #[test]
 fn the_store_decides_what_it_can() {
     let (mut failed, mut changed, mut traces) = (Vec::new(), Vec::new(), Vec::new());
-    for (case, before) in CASES.iter().zip(TRACES).step_by(if is_full() { 1 } else { 12 }) {
+    for (case, before) in CASES.iter().zip(TRACES).step_by(if is_full() { 1 } else { 22 }) {
         let scenario = of_case(case);
         let figures = play(&scenario);
         show(&scenario, &figures);

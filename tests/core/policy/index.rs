@@ -16,6 +16,7 @@ use weir::policy::matcher::{Condition, OnAmbiguity};
 use weir::policy::{Mode, Ruling};
 use weir::request::sample::Sample;
 use weir::request::{Attributes, Request, Unreadable};
+use weir_support::is_full;
 
 use super::{LIMITS, config, evaluate, request};
 
@@ -405,7 +406,7 @@ fn each_of_256_conditions_is_found() {
         (r#"{"query": {"name": "t{n}"}}"#, "GET /?a&t{n}"),
     ] {
         let (config, lists) = (numbered(256, condition), listed(256, condition));
-        for policy in 0..256 {
+        for policy in (0..256).step_by(if is_full() { 1 } else { 17 }) {
             let sample = request(&text.replace("{n}", &policy.to_string()));
             for list in [&lists.deny, &lists.exempt, &lists.policies[0].deny, &lists.policies[0].exempt] {
                 let found = list.first(&Request::new(&sample, &lists.trust), OnAmbiguity::Fails);
