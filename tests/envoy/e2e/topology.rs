@@ -71,7 +71,7 @@ fn expected() -> HashMap<usize, usize> {
 fn each_gets_its_limit() {
     let world = World::of(&single(), 2, 2);
     is_connected(&world);
-    let [requests, fallback] = [world.upstream.requests(), counted(&world)];
+    let (requests, fallback) = (world.upstream.requests(), counted(&world));
     for round in 0..5 {
         assert_eq!(admitted(&world, round, || ()), expected(), "round {round}");
     }
