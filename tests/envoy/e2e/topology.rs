@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use crate::support::{eventually, http};
 use crate::support::weir::{World, get, limited_by};
+use crate::support::{eventually, http};
 
 pub const TESTS: &[(&str, fn())] = &[
     (
