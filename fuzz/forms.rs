@@ -142,7 +142,7 @@ impl Wire {
 
     fn feed(&mut self, by_limiter: bool, bytes: &[u8]) {
         let output =
-            if by_limiter { self.bridge.on_downstream(bytes) } else { self.bridge.on_upstream(bytes) };
+            if by_limiter { self.bridge.on_downstream(bytes) } else { self.bridge.on_upstream(bytes, false) };
         match output {
             Output::Close(expected) => assert_eq!(*self.closed.get_or_insert(expected), expected),
             Output::Send(bytes) => {

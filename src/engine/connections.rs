@@ -28,6 +28,7 @@ impl<T: Transport> Connections<T> {
     /// A callback begins, and `may_open` a stream.
     pub fn begin_callback(&mut self, may_open: bool) {
         self.may_open = may_open;
+        self.stores.iter_mut().for_each(Streams::leave_callback);
         self.first = self.first.saturating_add(may_open.into()).checked_rem(self.stores.len()).unwrap_or(0);
     }
 
@@ -86,6 +87,13 @@ impl<T: Transport> Connections<T> {
     pub fn judge(&mut self, token: Token, well: bool, now: Micros) {
         if let Some(streams) = self.of(token) {
             streams.judge(token, well, now);
+        }
+    }
+
+    /// See [`Streams::end`].
+    pub fn end(&mut self, token: Token) {
+        if let Some(streams) = self.of(token) {
+            streams.end(token);
         }
     }
 

@@ -18,12 +18,16 @@
 //! the worker closes the old stream. No batch waits for a successor to open. The old stream stays if the successor does not
 //! open, if the store refuses the login on it, or if it leads to a replica. Without traffic no stream is opened.
 //!
-//! Three rules about Envoy's side of a stream, each learned from a crash:
+//! Four rules about Envoy's side of a stream, each learned from a crash:
 //!
 //! - Do not cancel a stream from the callback that reports its headers or a message: Envoy uses the stream afterwards.
 //! - Cancel a stream that Envoy has closed from the callback that reports the close, and not later: Envoy frees its memory then.
 //! - Send nothing before the headers are there: a stream that fails while its first message is sent reports its headers in the
 //!   middle of that call, and this VM cannot be entered twice.
+//! - Send nothing on a stream from the callback of its last message. If one read returns the last reply and the end of the connection, Envoy
+//!   has no connection any more when it reports the message. Envoy loses what is sent then, and up to 1.38.2 it crashes. The bridge marks
+//!   that message, and the worker [ends](Streams::end) the stream. Older bridges mark nothing: on their streams, the worker sends
+//!   nothing from the callback of any message, and the batch leaves with the next wake-up.
 //!
 //! **A callback of the root's timer or queue opens one stream at most, before it sends anything; other callbacks open
 //! none.** Otherwise a worker's thread spins for ever. When a stream fails while it is opened (there is no endpoint), Envoy
@@ -32,7 +36,7 @@
 //! yet, and puts it back, without end.
 
 use super::{BatchId, Outgoing, StoreFailure};
-use crate::bridge::MARK;
+use crate::bridge::{MARK, MARKS_LAST};
 use crate::time::Micros;
 
 /// gRPC's UNAVAILABLE: what the host makes of a connection that could not be opened.
@@ -80,6 +84,8 @@ pub struct Streams<T> {
     waiting: Vec<BatchId>,
     /// Whether a stream may still be opened in this callback.
     may_open: bool,
+    /// The stream whose message Envoy reports in this callback, if that may be its last: nothing is sent on it.
+    in_doubt: Option<Token>,
 }
 
 #[derive(Debug)]
@@ -88,6 +94,8 @@ struct Stream {
     opened: Micros,
     /// Whether the answer came from the bridge; `None` while there is no answer.
     marked: Option<bool>,
+    /// The bridge marks the last answer.
+    marks_last: bool,
     batch: Option<BatchId>,
     /// It is a successor on which no batch was answered yet.
     succeeds: bool,
@@ -159,7 +167,18 @@ impl<T: Transport> Streams<T> {
             failed: None,
             waiting: Vec::new(),
             may_open: false,
+            in_doubt: None,
         }
+    }
+
+    /// The callback before this one is over.
+    pub const fn leave_callback(&mut self) {
+        self.in_doubt = None;
+    }
+
+    /// Whether a batch can be sent on this stream now.
+    fn is_ready(in_doubt: Option<Token>, stream: &Stream) -> bool {
+        stream.is_idle() && in_doubt != Some(stream.token)
     }
 
     /// A callback begins, and `may_open` a stream: one at most, before it sends anything. The head of this file says why.
@@ -185,7 +204,8 @@ impl<T: Transport> Streams<T> {
     /// # Errors
     /// The host cannot open a stream, or send on the one it has.
     pub fn send(&mut self, Outgoing { id, body, .. }: Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
-        if let Some(idle) = self.open.iter_mut().rfind(|stream| stream.is_idle()) {
+        let in_doubt = self.in_doubt;
+        if let Some(idle) = self.open.iter_mut().rfind(|stream| Self::is_ready(in_doubt, stream)) {
             (idle.batch, idle.used) = (Some(id), now);
             let token = idle.token;
             self.may_open = false;
@@ -218,14 +238,14 @@ impl<T: Transport> Streams<T> {
 
     /// A batch that has waited and can be sent now: a stream is idle, or one may be opened for it.
     pub fn next_ready(&mut self, now: Micros) -> Option<BatchId> {
-        let idle = self.open.iter().any(Stream::is_idle);
-        if idle || self.may_open && self.can_open(now) { self.waiting.pop() } else { None }
+        let is_ready = self.open.iter().any(|stream| Self::is_ready(self.in_doubt, stream));
+        if is_ready || self.may_open && self.can_open(now) { self.waiting.pop() } else { None }
     }
 
-    /// Whether a batch waits for a callback in which a stream may be opened.
+    /// Whether a batch waits for a callback in which it can be sent, or a stream may be opened for it.
     #[must_use]
     pub fn waits_for_callback(&self, now: Micros) -> bool {
-        !self.waiting.is_empty() && self.can_open(now)
+        !self.waiting.is_empty() && (self.in_doubt.is_some() || self.can_open(now))
     }
 
     /// Whether to open one more stream: none is open, or no new one failed a moment ago.
@@ -274,11 +294,20 @@ impl<T: Transport> Streams<T> {
     /// A stream has an answer to a batch. When the engine has read it, the host calls [`judge`](Self::judge).
     pub fn answered(&mut self, token: Token) -> Option<BatchId> {
         let stream = self.find(token)?;
-        let (batch, retiring) = (stream.batch.take(), stream.retiring);
+        let (batch, retiring, marks_last) = (stream.batch.take(), stream.retiring, stream.marks_last);
         if retiring {
             self.close(token);
+        } else if !marks_last {
+            self.in_doubt = Some(token);
         }
         batch
+    }
+
+    /// The answer that was judged is the last of this stream. Envoy reports the close after this callback, or has lost it.
+    pub fn end(&mut self, token: Token) {
+        if self.find(token).is_some() {
+            self.close(token);
+        }
     }
 
     /// Whether the stream that has just answered is good enough (`well`) for the next batch.
@@ -303,9 +332,10 @@ impl<T: Transport> Streams<T> {
 
     /// Envoy reports the headers of a stream. The bridge marks its own.
     pub fn began(&mut self, token: Token, now: Micros) -> Option<Began> {
-        let marked = self.transport.header(MARK).is_some();
+        let mark = self.transport.header(MARK);
+        let marked = mark.is_some();
         let stream = self.find(token)?;
-        stream.marked = Some(marked);
+        (stream.marked, stream.marks_last) = (Some(marked), mark.as_deref() == Some(MARKS_LAST.as_bytes()));
         if marked {
             return stream.batch.take().map(Began::Connected);
         }
@@ -382,8 +412,17 @@ impl<T: Transport> Streams<T> {
     fn begin(&mut self, succeeds: bool, now: Micros) -> Option<()> {
         self.may_open = false;
         let token = self.transport.open()?;
-        let (marked, batch, retiring) = (None, None, false);
-        self.open.push(Stream { token, opened: now, marked, batch, succeeds, retiring, used: now });
+        let (marked, marks_last, batch, retiring) = (None, false, None, false);
+        self.open.push(Stream {
+            token,
+            opened: now,
+            marked,
+            marks_last,
+            batch,
+            succeeds,
+            retiring,
+            used: now,
+        });
         Some(())
     }
 

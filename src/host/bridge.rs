@@ -10,7 +10,7 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, BufferType, ContextType, MapType};
 
 use super::now;
-use crate::bridge::{Bridge, MARK, Output};
+use crate::bridge::{Bridge, MARK, MARKS_LAST, Output};
 use crate::time::{Micros, Throttle};
 
 /// Streams closed for the same reason are logged at most once in this time.
@@ -80,7 +80,7 @@ impl HttpContext for Connection {
             return Action::Continue;
         }
         // The limiter closes a stream without the mark.
-        let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, MARK, Some("1"));
+        let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, MARK, Some(MARKS_LAST));
         Action::Continue
     }
 
@@ -95,13 +95,13 @@ impl HttpContext for Connection {
         Action::Continue
     }
 
-    fn on_http_response_body(&mut self, size: usize, _end_of_stream: bool) -> Action {
+    fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
         // The end of the stream is no reason to close it: what was passed on before may still be on its way.
         if size == 0 {
             return Action::Continue;
         }
         let bytes = read(BufferType::HttpResponseBody, size);
-        let output = bytes.as_deref().map_or(UNREAD, |bytes| self.bridge.on_upstream(bytes));
+        let output = bytes.as_deref().map_or(UNREAD, |bytes| self.bridge.on_upstream(bytes, end_of_stream));
         pass_on(BufferType::HttpResponseBody, size, &output, &self.closings);
         Action::Continue
     }

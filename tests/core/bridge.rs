@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::bridge::{Bridge, HEAD, MAX_BODY, MAX_COMMANDS, MAX_REPLIES, Output};
+use weir::bridge::{self, Bridge, HEAD, MAX_BODY, MAX_COMMANDS, MAX_REPLIES, Output};
 use weir::resp;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +75,7 @@ impl Link {
     fn says(&mut self, side: Side, bytes: &[u8]) {
         let output = match side {
             Side::Limiter => self.bridge.on_downstream(bytes),
-            Side::Redis => self.bridge.on_upstream(bytes),
+            Side::Redis => self.bridge.on_upstream(bytes, false),
         };
         match output {
             Output::Close(expected) => assert_eq!(*self.closed.get_or_insert(expected), expected),
@@ -415,6 +415,39 @@ fn what_redis_says_to_auth_answers_nobody_unless_the_password_is_wrong() {
 }
 
 #[test]
+fn an_answer_that_ends_with_the_connection_is_marked() {
+    let said = "$3\r\n1-1\r\n*2\r\n:1\r\n$1\r\n.\r\n".as_bytes();
+    for credentials in [None, Some(&b"ann:secret"[..])] {
+        let greeting = if credentials.is_some() { "+OK\r\n" } else { "" };
+        let all = [greeting.as_bytes(), said].concat();
+        for cut in 0..=all.len() {
+            // Redis has ended the connection with the first piece, with the second piece, or not at all.
+            for ends in [Some(0), Some(1), None] {
+                let mut bridge = credentials.map_or(Bridge::new(), Bridge::authenticating);
+                bridge.on_downstream(&message(command(&["GET", "a"]).repeat(2)));
+                let (first, second) = all.split_at(cut);
+                let mut answer = Vec::new();
+                for (place, piece) in [first, second].into_iter().enumerate() {
+                    match bridge.on_upstream(piece, ends == Some(place)) {
+                        Output::Send(bytes) => answer.extend_from_slice(&bytes),
+                        Output::Close(expected) => panic!("{expected}"),
+                    }
+                }
+                let completes = usize::from(cut < all.len());
+                let is_last = ends == Some(completes);
+                let replies = bridge::replies(&answer[HEAD..]);
+                assert_eq!(replies, (said, is_last), "cut at {cut}, the end with {ends:?}");
+                assert_eq!(answer, message(&answer[HEAD..]), "the head counts the mark");
+            }
+        }
+    }
+    let mut refused = Bridge::authenticating(b"secret");
+    refused.on_downstream(&message(command(&["PING"])));
+    let Output::Send(told) = refused.on_upstream(b"-WRONGPASS no\r\n", true) else { panic!("it is told") };
+    assert_eq!(bridge::replies(&told[HEAD..]), (&b"-WRONGPASS the user or the password\r\n"[..], true));
+}
+
+#[test]
 fn redis_gets_nothing_of_a_message_that_is_not_whole() {
     let body = [command(&["GET", "a"]), command(&["GET", "b"])].concat();
     let sent = message(&body);
@@ -436,7 +469,7 @@ fn a_message_in_one_piece_goes_on_uncopied() {
     for _ in 0..2 {
         let output = bridge.on_downstream(&sent);
         assert!(matches!(output, Output::Send(Cow::Borrowed(passed_on)) if passed_on == body), "{output:?}");
-        bridge.on_upstream(b":1\r\n:2\r\n:3\r\n");
+        bridge.on_upstream(b":1\r\n:2\r\n:3\r\n", false);
     }
 }
 
@@ -542,7 +575,7 @@ mod memory {
         let (mut bridge, one) = (Bridge::new(), message(command(&["PING"])));
         let (most, _) = held(|| {
             bridge.on_downstream(&one);
-            bridge.on_upstream(b"*64\r\n$4096\r\n");
+            bridge.on_upstream(b"*64\r\n$4096\r\n", false);
         });
         assert!((HEAD..1024).contains(&most), "{most}");
     }
@@ -559,10 +592,10 @@ mod memory {
         let (most, kept) = held(|| {
             for _ in 0..4 {
                 longest.chunks(PIECE).for_each(|piece| drop(bridge.on_downstream(piece)));
-                replies.chunks(PIECE).for_each(|piece| drop(bridge.on_upstream(piece)));
+                replies.chunks(PIECE).for_each(|piece| drop(bridge.on_upstream(piece, false)));
             }
             bridge.on_downstream(&small);
-            assert_ne!(bridge.on_upstream(b"+PONG\r\n"), Output::Send(Cow::default()));
+            assert_ne!(bridge.on_upstream(b"+PONG\r\n", false), Output::Send(Cow::default()));
         });
         assert!(most <= grown(MAX_BODY) + grown(most_replies), "{most}");
         assert!(kept <= 64 * 1024, "{kept} after a small one");
@@ -584,11 +617,11 @@ mod memory {
                 for (side, bytes) in events {
                     match side {
                         Side::Limiter => drop(bridge.on_downstream(bytes)),
-                        Side::Redis => drop(bridge.on_upstream(bytes)),
+                        Side::Redis => drop(bridge.on_upstream(bytes, false)),
                     }
                 }
             });
-            assert!(matches!(bridge.on_upstream(b""), Output::Close(_)), "{name}");
+            assert!(matches!(bridge.on_upstream(b"", false), Output::Close(_)), "{name}");
             assert!(most > 0 && kept == 0, "{name}: {kept} of {most}");
         }
     }
@@ -598,9 +631,9 @@ mod memory {
         let (mut bridge, one) = (Bridge::authenticating(b"secret"), message(command(&["PING"])));
         bridge.on_downstream(&one);
         let long = [b"*64\r\n".as_slice(), &longest_bulk().repeat(63)].concat();
-        let (most, _) = held(|| long.chunks(PIECE).for_each(|piece| drop(bridge.on_upstream(piece))));
+        let (most, _) = held(|| long.chunks(PIECE).for_each(|piece| drop(bridge.on_upstream(piece, false))));
         assert_eq!(most, 0);
-        assert_eq!(bridge.on_upstream(b":1\r\n+PONG\r\n"), Output::Send(message("+PONG\r\n").into()));
+        assert_eq!(bridge.on_upstream(b":1\r\n+PONG\r\n", false), Output::Send(message("+PONG\r\n").into()));
     }
 
     /// Work is what is allocated: where each piece had what came before it copied, that would be the square of it.
@@ -612,7 +645,7 @@ mod memory {
             let mut bridge = Bridge::new();
             let work = measure(|| {
                 asked.chunks(piece).for_each(|piece| drop(bridge.on_downstream(piece)));
-                replies.chunks(piece).for_each(|piece| drop(bridge.on_upstream(piece)));
+                replies.chunks(piece).for_each(|piece| drop(bridge.on_upstream(piece, false)));
             });
             let most = 4 * u64::try_from(asked.len() + replies.len()).expect("a size");
             assert!(work.bytes_total <= most, "{} of {most} in pieces of {piece}", work.bytes_total);

@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use weir::random::Random;
 
 use super::server::{Server, Shared};
@@ -30,6 +31,8 @@ pub enum Network {
     Lost,
     /// It arrives; of each reply only so many bytes come back, and then the end of the connection.
     Truncating(usize),
+    /// It arrives. Each connection ends together with the first reply on it: one segment carries both.
+    Closing,
     /// It does not arrive, and this comes back.
     Foreign(&'static [u8]),
 }
@@ -195,6 +198,15 @@ impl Shared<Path> {
                 (Network::Foreign(reply), Direction::There) => from.write_all(reply),
                 (Network::Truncating(most), Direction::Back) => {
                     let _ = to.write_all(&chunk[..length.min(most)]);
+                    break;
+                }
+                (Network::Closing, Direction::Back) => {
+                    // Requests gather behind the batch that this answers.
+                    thread::sleep(Duration::from_millis(2));
+                    // Linux keeps the bytes back until the socket is shut down, and sends both in one segment.
+                    let _ = SockRef::from(&*to).set_tcp_cork(true);
+                    let _ = to.write_all(&chunk[..length]);
+                    let _ = to.shutdown(Shutdown::Write);
                     break;
                 }
                 _ => to.write_all(&chunk[..length]),

@@ -157,6 +157,35 @@ fn what_happens_to_a_stream_matters_to_its_own_store_only() {
 }
 
 #[test]
+fn what_a_stream_must_not_carry_in_this_callback_it_carries_in_the_next() {
+    let mut world = World::new();
+    world.host.older.set(true);
+    assert_eq!(world.send(1), Ok(Sent::Connecting));
+    assert_eq!(world.callback(), [1]);
+    assert_eq!(world.connections.began(1, world.now), Some(Began::Connected(1)));
+    assert_eq!(world.send(1), Ok(Sent::Now));
+    world.connections.begin_callback(false);
+    assert_eq!(world.connections.answered(1), Some(1));
+    world.connections.judge(1, true, world.now);
+    assert_eq!(
+        world.send(33),
+        Ok(Sent::Connecting),
+        "an older bridge does not say whether this was the last"
+    );
+    assert!(world.connections.waits_for_callback(world.now));
+    assert_eq!(world.callback(), [33]);
+    assert_eq!((world.open(), world.carried(1)), (vec![1], vec![1, 33]));
+    world.connections.begin_callback(false);
+    assert_eq!(world.connections.answered(1), Some(33));
+    world.connections.end(1);
+    assert_eq!(world.send(65), Ok(Sent::Connecting));
+    assert_eq!(world.callback(), [65]);
+    assert_eq!(world.open(), [1, 2], "the worker cancels the stream later");
+    world.connections.clear();
+    assert_eq!(world.open(), [2]);
+}
+
+#[test]
 fn a_batch_for_a_store_that_there_is_not_is_not_sent() {
     let mut world = World::new();
     assert_eq!(world.send(3), Err(StoreFailure::NotSent));

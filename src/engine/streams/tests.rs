@@ -17,6 +17,8 @@ pub(in crate::engine) struct Host {
     most: Cell<usize>,
     refuses: Cell<bool>,
     unmarked: Cell<bool>,
+    /// The bridge does not mark the last answer of a stream.
+    pub older: Cell<bool>,
     pub cancelled: RefCell<Vec<Token>>,
     /// The status of an answer that is not the bridge's, if it is not 200.
     status: Cell<Option<&'static str>>,
@@ -46,7 +48,8 @@ impl Transport for Rc<Host> {
 
     fn header(&self, name: &str) -> Option<Vec<u8>> {
         match name {
-            MARK => (!self.unmarked.get()).then(|| b"1".to_vec()),
+            MARK if self.unmarked.get() => None,
+            MARK => Some(if self.older.get() { b"1".to_vec() } else { MARKS_LAST.into() }),
             ":status" => {
                 Some(self.status.get().unwrap_or("200")).filter(|status| !status.is_empty()).map(Into::into)
             }
@@ -294,6 +297,104 @@ fn a_batch_that_finds_no_idle_stream_takes_the_one_that_opens() {
     assert_eq!(world.open(), [2], "the new stream has replaced the old one all the same");
     let third = world.send();
     assert_eq!(world.streams.closed(2, UNAVAILABLE, world.now), Closed::Lost(third, StoreFailure::Refused));
+}
+
+/// The store has ended the connection together with its reply, and Envoy reports the close only after this callback. What is sent on the
+/// stream before is lost.
+#[test]
+fn an_answer_that_is_the_last_of_its_stream_counts_and_nothing_follows_on_it() {
+    let mut world = World::warm();
+    let (first, second) = (world.send(), world.send());
+    world.began(2);
+    assert_eq!((world.carried(1), world.carried(2)), (vec![1, first], vec![second]));
+    assert_eq!(world.streams.answered(2), Some(second));
+    world.streams.judge(2, true, world.now);
+    world.streams.end(2);
+    let outgoing =
+        |id: u8| Outgoing { id: id.into(), store: 0, body: vec![id], replies: 1, slots: Slots::Normal };
+    world.streams.begin_callback(false);
+    assert_eq!(world.streams.send(outgoing(4), world.now), Ok(Sent::Connecting), "the other stream is busy");
+    assert_eq!(world.carried(2), [second], "nothing follows on the stream");
+    assert!(world.streams.waits_for_callback(world.now), "it is sent from another callback");
+    assert_eq!(*world.host.cancelled.borrow(), [0; 0], "not from the callback of a message");
+    assert_eq!(world.streams.closed(2, 14, world.now), Closed::Idle, "the close loses nothing");
+    world.streams.clear();
+    assert_eq!(*world.host.cancelled.borrow(), [2], "once");
+    assert_eq!(world.ready(), Some(4));
+    assert_eq!(world.streams.send(outgoing(4), world.now), Ok(Sent::Connecting));
+    world.began(3);
+    assert_eq!((world.ready(), world.carried(3)), (None, vec![4]), "it is sent once, on a new stream");
+    world.answered(1, first);
+    world.answered(3, 4);
+    assert_eq!(world.open(), [1, 3]);
+}
+
+/// If the store ends the successor with its first reply, the store is known to answer there, so the old stream is closed all the same.
+#[test]
+fn a_successor_that_ends_with_its_first_answer_has_replaced_the_old_stream() {
+    let mut world = World::warm();
+    world.after(5_000);
+    let batch = world.send();
+    world.answered(1, batch);
+    world.began(2);
+    let batch = world.send();
+    assert_eq!(world.streams.answered(2), Some(batch));
+    world.streams.judge(2, true, world.now);
+    world.streams.end(2);
+    assert_eq!(world.streams.closed(2, 14, world.now), Closed::Idle);
+    world.streams.clear();
+    assert_eq!(world.open(), [0; 0]);
+    world.send();
+    assert_eq!(world.open(), [3]);
+    // A stream that retires anyway is closed once.
+    let mut world = two();
+    let carried = [world.send(), world.send()];
+    world.began(3);
+    let batch = world.send();
+    world.answered(3, batch);
+    assert_eq!(world.streams.answered(1), Some(carried[1]), "its successor has answered");
+    world.streams.end(1);
+    world.streams.clear();
+    world.streams.clear();
+    assert_eq!(*world.host.cancelled.borrow(), [1]);
+}
+
+/// A bridge of an older version does not say which answer is the last of its stream.
+#[test]
+fn where_the_bridge_marks_no_last_answer_nothing_is_sent_from_the_callback_of_an_answer() {
+    let outgoing =
+        |id: u8| Outgoing { id: id.into(), store: 0, body: vec![id], replies: 1, slots: Slots::Normal };
+    let mut world = World::new();
+    world.host.older.set(true);
+    let batch = world.send();
+    world.began(1);
+    for fails in [false, true] {
+        if fails {
+            // While new streams fail, it waits for this one.
+            world.streams.failed = Some((world.now, RETRY));
+        }
+        let batch = if fails { 2 } else { batch };
+        world.streams.begin_callback(false);
+        assert_eq!(world.streams.answered(1), Some(batch));
+        world.streams.judge(1, true, world.now);
+        assert_eq!(world.streams.next_ready(world.now), None);
+        assert_eq!(world.streams.send(outgoing(2), world.now), Ok(Sent::Connecting));
+        assert_eq!(world.carried(1).last(), Some(&batch));
+        assert!(world.streams.waits_for_callback(world.now), "the worker is woken");
+        world.streams.leave_callback();
+        assert_eq!(world.ready(), Some(2));
+        assert_eq!(world.streams.send(outgoing(2), world.now), Ok(Sent::Now));
+        assert_eq!((world.open(), world.carried(1).last()), (vec![1], Some(&2)));
+    }
+    // The store has ended it.
+    assert_eq!(world.streams.answered(1), Some(2));
+    world.streams.judge(1, true, world.now);
+    assert_eq!(world.streams.send(outgoing(3), world.now), Ok(Sent::Connecting));
+    assert_eq!(world.streams.closed(1, 14, world.now), Closed::Idle, "nothing is lost");
+    world.streams.leave_callback();
+    assert_eq!(world.ready(), Some(3));
+    assert_eq!(world.streams.send(outgoing(3), world.now), Ok(Sent::Connecting));
+    assert_eq!(world.open(), [2]);
 }
 
 /// For example, the password has changed, or the name leads to a former primary. The open stream stays in use, and one batch in

@@ -12,6 +12,7 @@ use super::super::{done, now};
 use super::filter::Filter;
 use super::reply;
 use super::worker::Worker;
+use crate::bridge;
 use crate::config::Config;
 use crate::engine::{Action, Began, Closed, StoreFailure};
 use crate::session::{self, Worker as _};
@@ -105,10 +106,18 @@ impl Context for Root {
             let Some(batch) = worker.streams.answered(token) else { return };
             match hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, size) {
                 Ok(Some(bytes)) => {
-                    let is_usable = worker.engine.replied(batch, &bytes, now);
+                    let (replies, are_last) = bridge::replies(&bytes);
+                    let is_usable = worker.engine.replied(batch, replies, now);
                     worker.streams.judge(token, is_usable, now);
+                    if are_last {
+                        worker.streams.end(token);
+                    }
                 }
-                _ => worker.engine.failed(batch, &StoreFailure::BadReply, now),
+                _ => {
+                    worker.engine.failed(batch, &StoreFailure::BadReply, now);
+                    // They may be the last replies of this stream.
+                    worker.streams.end(token);
+                }
             }
         });
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Batches that need a new connection to the store before they can be sent.
 
+use weir::bridge;
 use weir::engine::StreamId;
 
 use crate::worker::*;
@@ -64,6 +65,37 @@ fn a_connection_that_takes_longer_is_one() {
     assert_eq!(worker.engine.next_abandoned(), None, "an answer may still come");
     worker.idle(ms(60));
     assert_eq!(worker.engine.next_abandoned(), Some(batch.id));
+}
+
+/// A limiter of an older version does not know the mark behind the last replies of a stream. Whatever the batch carries, its engine reads one
+/// reply for each command, and nothing behind them.
+#[test]
+fn bytes_behind_the_replies_change_nothing() {
+    for mark in [&[][..], &[bridge::LAST]] {
+        let store = r#"{"deadline": "50ms", "on_failure": "deny", "topology": "single", "min_replicas": 1}"#;
+        let config = configuration(store, [policy(BUCKET)]);
+        let config = config.replacen('{', r#"{"journal": {}, "#, 1);
+        let mut worker = Worker::configured(&config);
+        worker.all_wait([1], "ann");
+        assert_eq!(worker.answer([denied(DAY), acknowledged(1)]), [(1, false)]);
+        worker.all_wait([2, 3], "bob");
+        let batch = worker.batch();
+        assert!(batch.replicas.is_some());
+        let entries = batch.journal.iter().map(|_| written());
+        let replies = bytes([granted(2), acknowledged(1)].into_iter().chain(entries));
+        assert!(
+            worker.engine.replied(batch.id, &[&replies, mark].concat(), worker.now),
+            "{}",
+            batch.journal.len()
+        );
+        assert_eq!(worker.released(), [(2, true), (3, true)]);
+        worker.idle(ms(100));
+        while let Some(batch) = worker.next_batch() {
+            let replies = bytes(batch.journal.iter().map(|_| written()));
+            assert!(worker.engine.replied(batch.id, &[&replies, mark].concat(), worker.now));
+        }
+        assert_eq!((worker.failures(), worker.engine.open_breakers()), (vec![], 0), "{mark:?}");
+    }
 }
 
 #[test]

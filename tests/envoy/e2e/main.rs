@@ -87,7 +87,8 @@ fn main() -> std::process::ExitCode {
 }
 
 /// What the dynamic module does not do, or does not need, and why.
-const ONLY_WASM: [(&str, &str); 4] = [
+const ONLY_WASM: [(&str, &str); 5] = [
+    (versions::IN_ONE_ENVOY, "it has no bridge"),
     ("calls: what is documented is what Envoy traces", "it has no VM"),
     (
         "subjects are limited apart: by a claim of a verified token",

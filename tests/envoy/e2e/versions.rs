@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use crate::support::eventually;
 use crate::support::http::{self, Request};
+use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Host, PATIENT, Statuses, World, get, module, plugin, template};
+use crate::support::weir::{Host, PATIENT, Statuses, World, get, limited, module, plugin, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("versions: two of them under load grant together what each limit has", || {
@@ -22,7 +23,11 @@ pub const TESTS: &[(&str, fn())] = &[
         }
     }),
     ("versions: both write to the journals", both_write),
+    (IN_ONE_ENVOY, in_one_envoy),
 ];
+
+/// Each filter has a file of its own, so an update may replace one before the other.
+pub const IN_ONE_ENVOY: &str = "versions: a limiter and a bridge of two versions in one Envoy";
 
 /// Each test, with the reason not to run it, if there is no older version.
 pub fn ignored() -> Vec<(&'static str, &'static str)> {
@@ -134,4 +139,29 @@ fn both_write() {
         let used = redis.say(&format!("HGETALL weir:{{journal}}:usage:{interval}"));
         used.contains("\r\n100 100\r\n").then_some(())
     });
+}
+
+/// Also where the store ends each connection together with its reply.
+fn in_one_envoy() {
+    let file = |file: PathBuf| format!("code: {{local: {{filename: {}}}}}", file.display());
+    let (this, older) = (file(plugin()), file(older().expect("an older version")));
+    for (limiter, bridge) in [(&this, &older), (&older, &this)] {
+        let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+        let proxy = Proxy::start(redis.address());
+        let envoy = template(&limited(200), proxy.address(), upstream.address())
+            .with("code: *weir_wasm", bridge)
+            .with(&format!("code: &weir_wasm {}", &this["code: ".len()..]), limiter)
+            .start();
+        let edge = envoy.address("edge");
+        let burst = http::burst(edge, (0..100).map(|_| get())).expect("responses");
+        let burst: Statuses = burst.iter().map(|response| response.status).collect();
+        assert_eq!(burst, Statuses(vec![(200, 100)]), "the limiter is {limiter}");
+        proxy.set(Network::Closing);
+        // One after the other: then nothing waits when a reply comes, and the older limiter sends nothing from the callback.
+        let one_by_one: Statuses =
+            (0..120).map(|_| http::send(edge, &get()).expect("a response").status).collect();
+        assert_eq!(one_by_one, Statuses(vec![(200, 100), (429, 20)]), "the limiter is {limiter}");
+        assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 0, "the limiter is {limiter}");
+        assert!(envoy.stat("cluster.weir-bridge.upstream_cx_total") >= 100, "each answer ends a stream");
+    }
 }

@@ -3,6 +3,7 @@
 //! what to do. Each fault is put into a real Redis, or into Envoy's configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 use std::thread;
 
@@ -13,7 +14,7 @@ use crate::support::http;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Host, get, template};
+use crate::support::weir::{Host, Statuses, get, limited, template};
 use crate::support::without;
 use crate::{cluster, every_worker_asks_again};
 
@@ -23,8 +24,12 @@ pub const TESTS: &[(&str, fn())] = &[
     ("failure: a cluster without enable_redirection, or with topology single", a_cluster_is_misread),
     ("failure: redis reads its data", redis_reads_its_data),
     ("failure: it costs each of many workers a few connections", connections_are_few),
+    (CLOSES_WITH_ITS_REPLY, the_store_closes_with_its_reply),
     ("outage: it is told once a second and worker, and ends when the store is back", outages_end),
 ];
+
+pub const CLOSES_WITH_ITS_REPLY: &str =
+    "closing: a store that ends each connection together with its reply costs no request its decision";
 
 /// What is no matter of time must not become one where tests make the machine slow.
 const LIMITER: &str = r#"{"store": {"deadline": "5s", "on_failure": "allow"}, "policies": [{"name": "p",
@@ -536,4 +541,30 @@ fn outage_lines(log: &str, skip: usize) -> BTreeMap<String, Vec<u64>> {
         told.entry(thread).or_default().push(seconds);
     }
     told
+}
+
+/// A load balancer may end a connection so, or a store that shuts down. One read of Envoy returns the reply and the end. If the limiter
+/// sends the next batch on that stream, Envoy loses the batch, and older versions of Envoy crash.
+fn the_store_closes_with_its_reply() {
+    const CLIENTS: usize = 20;
+    const EACH: usize = 200;
+    let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+    let proxy = Proxy::start(redis.address());
+    let limiter = limited(2 * CLIENTS * EACH).replace("1/d", "1/h");
+    let envoy = template(&limiter, proxy.address(), upstream.address()).concurrency(2).start();
+    let edge = envoy.address("edge");
+    proxy.set(Network::Closing);
+    // A client sends its next request when it has the response to the last one, so the next batch is there when a reply comes.
+    let client = || (0..EACH).map(|_| http::send(edge, &get()).map(|response| response.status)).collect();
+    let answered: Vec<io::Result<Vec<u16>>> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().map(|client| client.join().expect("no panic")).collect()
+    });
+    let statuses: Result<Vec<_>, _> = answered.into_iter().collect();
+    let statuses: Statuses = statuses.expect("Envoy lives").into_iter().flatten().collect();
+    let ends = envoy.stat("cluster.weir-bridge.upstream_cx_total");
+    let fallbacks = envoy.stat("wasmcustom.weir.fallback");
+    println!("{ends} connections, {fallbacks} fallbacks, {statuses:?}");
+    assert_eq!((statuses, fallbacks), (Statuses(vec![(200, CLIENTS * EACH)]), 0));
+    assert!(ends >= EACH as u64, "{ends} connections have carried {} requests", CLIENTS * EACH);
 }
