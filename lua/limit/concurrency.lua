@@ -74,14 +74,19 @@ if left < need then
   -- Expiry after expiry passes, until one permit is free.
   local permits, free, place = before .. after, left, 1
   if mixed then
-    local rows = {}
+    local soonest, counts = {}, {}
     for start = 1, #permits, 12 do
-      rows[#rows + 1] = permits:sub(start, start + 11)
+      local ends, count = unpack('<I7I5', permits, start)
+      if not counts[ends] then
+        soonest[#soonest + 1] = ends
+      end
+      counts[ends] = (counts[ends] or 0) + count
     end
-    table.sort(rows, function(one, other)
-      return unpack('<I7', one) < unpack('<I7', other)
-    end)
-    permits = table.concat(rows)
+    table.sort(soonest)
+    for number, ends in ipairs(soonest) do
+      soonest[number] = pack('<I7I5', ends, counts[ends])
+    end
+    permits = table.concat(soonest)
   end
   while free < need and place < #permits do
     local ends, count = unpack('<I7I5', permits, place)
