@@ -235,6 +235,7 @@ fn settles(rounds: u32, form: BodyForm, cost: &str, body: &[u8]) {
             _ => None,
         });
         black_box(body).chunks(16 * 1024).for_each(|piece| settling.body(piece.len(), piece));
+        settling.whole();
         assert_eq!(settling.at_end(settle, 7, Micros::ZERO), 19);
     });
 }

@@ -72,7 +72,7 @@ impl Lab {
         let event = self.event(line)?;
         let explanation = self.run.explain(&event)?;
         if json {
-            return Ok(explanation.json(false).to_string());
+            return Ok(crate::words::json(&explanation.json(false)));
         }
         let mut out = Vec::new();
         text_of(explanation.print(false, &mut out).map(|()| out))

@@ -118,7 +118,7 @@ pub(super) fn lines(text: &str) -> String {
 /// Whether a terminal obeys a character in place of showing it, or shows the text around it in another order.
 pub(super) fn is_obeyed(next: char) -> bool {
     next.is_control()
-        || matches!(next, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(next, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A value as a line of JSON. What a terminal obeys is escaped, which JSON allows in all strings.
@@ -253,6 +253,29 @@ mod tests {
         }
         assert_eq!(lines("a://b@c\n\u{1b}\n"), "a://…@c\n\\u{1b}\n");
         assert_eq!(file(Path::new("a\nb\u{9b}")), "a\\nb\\u{9b}");
+    }
+
+    #[test]
+    fn json_gives_no_commands_either() {
+        for (text, wanted) in [
+            ("plain ä é 日", "\"plain ä é 日\""),
+            ("a\u{1b}[2J\u{9b}\u{7f}", "\"a\\u001b[2J\\u009b\\u007f\""),
+            ("a\u{202e}b\u{2066}\u{2028}\u{61c}\u{200f}", "\"a\\u202eb\\u2066\\u2028\\u061c\\u200f\""),
+        ] {
+            assert_eq!(json(&text.into()), wanted);
+            assert_eq!(serde_json::from_str::<Value>(wanted).unwrap(), Value::from(text));
+        }
+    }
+
+    /// Formatting pads to 65,535 characters at most, and panics beyond.
+    #[test]
+    fn a_cell_of_any_length_is_printed() {
+        let long = "s".repeat(70_000);
+        let rows =
+            [["SUBJECT".into(), "UNITS".into()], [long.clone(), "7".into()], ["ann".into(), "12".into()]];
+        let printed = table(&rows, &[1]);
+        assert!(printed.contains(&format!("{long}      7\n")), "{}", printed.lines().nth(1).unwrap().len());
+        assert_eq!(printed.lines().count(), 3);
     }
 
     #[test]

@@ -3,14 +3,15 @@
 -- holds none for long. The cost of a request does not matter: it takes one permit.
 --
 -- key         string, 12 bytes for each expiry, the soonest first: the expiry, in microseconds (7), and how many permits have it (5). At most
---             64 expiries: as many as four different ttls have at once. A longer string is no state
+--             64 expiries: as many as four different ttls have at once. A longer string is no state. An older weir appends its own
+--             expiry, so during a rollout with two ttls a sooner one may be behind a later one
 -- parameters  limit, ttl, slot: permits live at least the ttl, until the next multiple of slot since the epoch
 -- extra       the expiry of the permits taken, which the release names; 0 if none is taken
 --
 -- Permits may be of another ttl than this one: a rollout is under way, or an operator asks with another file. They keep their expiry. So do permits
 -- from before the clock went back.
 local expiry = -floor((-now - ttl) / slot) * slot
-local joined, before, after, used, last, held, changed = 0, '', '', 0, 0, false, false
+local joined, before, after, used, last, held, changed, mixed = 0, '', '', 0, 0, false, false, false
 local state = try('GET', key)
 if state then
   if #state > 0 and #state <= 768 and #state % 12 == 0 then
@@ -31,6 +32,8 @@ if state then
           end
           if ends > last then
             last = ends
+          else
+            mixed = true
           end
         end
       end
@@ -70,6 +73,21 @@ end
 if left < need then
   -- Expiry after expiry passes, until one permit is free.
   local permits, free, place = before .. after, left, 1
+  if mixed then
+    local soonest, counts = {}, {}
+    for start = 1, #permits, 12 do
+      local ends, count = unpack('<I7I5', permits, start)
+      if not counts[ends] then
+        soonest[#soonest + 1] = ends
+      end
+      counts[ends] = (counts[ends] or 0) + count
+    end
+    table.sort(soonest)
+    for number, ends in ipairs(soonest) do
+      soonest[number] = pack('<I7I5', ends, counts[ends])
+    end
+    permits = table.concat(soonest)
+  end
   while free < need and place < #permits do
     local ends, count = unpack('<I7I5', permits, place)
     wait, free, place = ends - now, free + count, place + 12

@@ -164,34 +164,43 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: Envoy, mod
 unsafe fn run_on_response(
     module: Module,
     hook: &'static str,
-    run: fn(&Limiter, &mut Session, HttpFilter),
+    is_end: bool,
+    run: fn(&Limiter, &mut Session, HttpFilter, bool),
 ) -> u32 {
     ran!(hook);
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
     let filter = unsafe { pointers::share_filter::<Filter>(module) };
     if filter.session.borrow().is_known() {
-        let run = || run(&filter.limiter, &mut filter.session.borrow_mut(), filter.envoy);
+        let run = || run(&filter.limiter, &mut filter.session.borrow_mut(), filter.envoy, is_end);
         caught_or(hook, run, || filter.limiter.replace_engine());
     }
     CONTINUE
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(_: Envoy, module: Module, _: bool) -> u32 {
+extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
+    _: Envoy,
+    module: Module,
+    end_of_stream: bool,
+) -> u32 {
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { run_on_response(module, "http_filter_response_headers", Limiter::response) }
+    unsafe { run_on_response(module, "http_filter_response_headers", end_of_stream, Limiter::response) }
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_response_body(_: Envoy, module: Module, _: bool) -> u32 {
+extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
+    _: Envoy,
+    module: Module,
+    end_of_stream: bool,
+) -> u32 {
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { run_on_response(module, "http_filter_response_body", Limiter::response_body) }
+    unsafe { run_on_response(module, "http_filter_response_body", end_of_stream, Limiter::response_body) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: Envoy, module: Module) -> u32 {
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { run_on_response(module, "http_filter_response_trailers", Limiter::response_trailers) }
+    unsafe { run_on_response(module, "http_filter_response_trailers", true, Limiter::response_trailers) }
 }
 
 /// The request's own clock has called: the worker has no other yet.

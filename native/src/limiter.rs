@@ -12,7 +12,7 @@ use weir_core::engine::{Action, BatchId, Catalogue, Engine, Outgoing, Report, Se
 use weir_core::policy::OnFailure;
 use weir_core::request::body::Body;
 use weir_core::response;
-use weir_core::session::{self, Entry, Next, RequestTable, Session, Worker as _};
+use weir_core::session::{self, Entry, Next, RequestTable, Session, Show, Worker as _};
 use weir_core::time::Micros;
 use weir_core::version;
 
@@ -195,27 +195,28 @@ impl Limiter {
     }
 
     /// The headers of a response pass.
-    pub fn response(&self, session: &mut Session, filter: HttpFilter) {
+    pub fn response(&self, session: &mut Session, filter: HttpFilter, is_end: bool) {
         fault!("response");
         let state = &mut *self.state.borrow_mut();
         // SAFETY: the session changes no header of the response, and `add_headers` reads none after it has written one.
         let upstream = unsafe { filter.headers(HeaderMap::Response) };
         let fields = |name: &str| upstream.get(name).map(|(value, _)| value.into_owned());
         let worker = &mut self.session_worker(state, None);
-        reply::add_headers(filter, &upstream, session.response_headers(worker, &fields));
+        reply::add_headers(filter, &upstream, session.response_headers(worker, &fields, is_end));
     }
 
     /// A chunk of a response's body passes.
-    pub fn response_body(&self, session: &mut Session, filter: HttpFilter) {
+    pub fn response_body(&self, session: &mut Session, filter: HttpFilter, is_end: bool) {
         fault!("response body");
         let state = &mut *self.state.borrow_mut();
-        session.response_body(&mut self.session_worker(state, None), &|_, show| {
+        let pass = |_: bool, show: Show<'_>| {
             filter.body_chunks(abi::Body::ReceivedResponse, |chunk| show(chunk.len(), chunk));
-        });
+        };
+        session.response_body(&mut self.session_worker(state, None), &pass, is_end);
     }
 
     /// The trailers of a response pass.
-    pub fn response_trailers(&self, session: &mut Session, filter: HttpFilter) {
+    pub fn response_trailers(&self, session: &mut Session, filter: HttpFilter, _: bool) {
         fault!("response trailers");
         let state = &mut *self.state.borrow_mut();
         // SAFETY: the session changes none of them.

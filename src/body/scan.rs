@@ -41,7 +41,7 @@ enum Stream {
     /// One document.
     Json,
     /// A document in each event.
-    Events { framing: Framing, done: Done },
+    Events { framing: Framing, done: Done, is_over: bool },
     /// A document in each line.
     Lines,
     /// A document in each payload.
@@ -82,7 +82,9 @@ impl Scanner {
     pub fn new(form: Form, paths: Arc<Paths>) -> Self {
         let stream = match form {
             Form::Json => Stream::Json,
-            Form::EventStream => Stream::Events { framing: Framing::new(), done: Done::Begun(0) },
+            Form::EventStream => {
+                Stream::Events { framing: Framing::new(), done: Done::Begun(0), is_over: false }
+            }
             Form::JsonLines => Stream::Lines,
             Form::Frames => Stream::Frames(frames::Framing::default()),
         };
@@ -103,9 +105,11 @@ impl Scanner {
             if self.is_between_documents() {
                 let unwanted = separator.last(chunk.get(at..hits.first(at)).unwrap_or_default());
                 if unwanted > 0
-                    && let Stream::Events { framing, .. } = &mut self.stream
+                    && let Stream::Events { framing, is_over, .. } = &mut self.stream
                 {
                     framing.skip();
+                    let skipped = chunk.get(at..at + unwanted).unwrap_or_default();
+                    *is_over |= skipped.trim_ascii_end().ends_with(DONE);
                 }
                 at += unwanted;
             }
@@ -131,12 +135,12 @@ impl Scanner {
         let Self { paths, document, values, stream } = self;
         match stream {
             Stream::Json => document.feed(paths, values, chunk),
-            Stream::Events { framing, done } => framing.feed(chunk, |piece| match piece {
+            Stream::Events { framing, done, is_over } => framing.feed(chunk, |piece| match piece {
                 Piece::Data(data) => {
                     done.feed(data);
                     document.feed(paths, values, data);
                 }
-                Piece::End => end_event(paths, document, values, done),
+                Piece::End => *is_over |= end_event(paths, document, values, done),
             }),
             Stream::Frames(framing) => framing.feed(chunk, |piece| match piece {
                 frames::Piece::Whole(data) => {
@@ -181,9 +185,9 @@ impl Scanner {
                 values.end_document(end.is_ok(), document.is_array());
                 return end;
             }
-            Stream::Events { framing, done } => framing.end(|piece| {
+            Stream::Events { framing, done, is_over } => framing.end(|piece| {
                 if piece == Piece::End {
-                    end_event(paths, document, values, done);
+                    *is_over |= end_event(paths, document, values, done);
                 }
             }),
             Stream::Lines => end_document(paths, document, values),
@@ -226,10 +230,21 @@ impl Scanner {
         self.values.is_in_counting(path)
     }
 
-    /// Whether each number so far is the last one at its path: it is one JSON object, or an array that has ended.
+    /// Whether each number so far is the last one at its path, in one JSON document: the document has ended, or the body is whole and no array.
     #[must_use]
-    pub const fn is_final(&self) -> bool {
-        matches!(self.stream, Stream::Json) && (!self.document.is_array() || self.document.is_done())
+    pub const fn is_final(&self, is_whole: bool) -> bool {
+        matches!(self.stream, Stream::Json)
+            && (self.document.is_done() || is_whole && !self.document.is_array())
+    }
+
+    /// Whether the body says that it has ended: by the end of its JSON document, or as streams of OpenAI do.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        match &self.stream {
+            Stream::Json => self.document.is_done(),
+            Stream::Events { is_over, .. } => *is_over,
+            Stream::Lines | Stream::Frames(_) => false,
+        }
     }
 
     /// The only value so far at a path, given by its number in [`Paths`]. `null` is no value.
@@ -246,10 +261,17 @@ impl Scanner {
     }
 }
 
-fn end_event(paths: &Paths, document: &mut Document, values: &mut Values, done: &mut Done) {
+/// Returns whether the stream says that it has ended.
+fn end_event(paths: &Paths, document: &mut Document, values: &mut Values, done: &mut Done) -> bool {
     match core::mem::replace(done, Done::Begun(0)) {
-        Done::Whole => document.restart(paths),
-        Done::Begun(_) | Done::Other => end_document(paths, document, values),
+        Done::Whole => {
+            document.restart(paths);
+            true
+        }
+        Done::Begun(_) | Done::Other => {
+            end_document(paths, document, values);
+            false
+        }
     }
 }
 

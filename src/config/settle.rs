@@ -42,7 +42,8 @@ object! {
         exactly_one(reserved, constant, header, trailer, response_bytes, duration, body_json, usage),
         "How many units a request has cost. What it has reserved above that is refunded, and what is missing is charged.";
     reserved: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("As many as it has reserved."),
-    constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 refunds all."),
+    constant: Option<Count<u64>> = count(0, MAX_UNITS)
+        .optional("This many; 0 refunds all. A request that ends before its response begins costs no less than it has reserved."),
     header: Option<Nested<FieldCostFields>> = nested(&FIELD_COST).optional("The number in a header of the response."),
     trailer: Option<Nested<FieldCostFields>> = nested(&FIELD_COST).optional("The number in a trailer of the response."),
     response_bytes: Option<Nested<BytesCostFields>> = nested(&BYTES_COST).optional("By the size of the response's body."),
@@ -78,7 +79,7 @@ object! {
     static BODY_COST: BodyCostFields = "body_cost",
         "The cost is a sum of numbers in the response's body, rounded up: of a JSON document, of the documents in an event stream \
          (`text/event-stream` or `application/vnd.amazon.eventstream`), or of JSON lines. Of several numbers at one path the last counts; a string or another value after it \
-         changes nothing. A negative number is none. A number with more than six decimal places is rounded up to the sixth before it \
+         changes nothing. If the response is cut off before its end, the request costs no less than it has reserved. A negative number is none. A number with more than six decimal places is rounded up to the sixth before it \
          is weighed, which adds less than one unit for each term.";
     sum: List<Nested<TermFields>> = list(&nested(&TERM), 1, MAX_TERMS).required("What is added up."),
     on_missing: Nested<OnMissingFields> = on_missing_number(),
@@ -95,7 +96,7 @@ object! {
 
 object! {
     static ON_MISSING: OnMissingFields = "on_missing", exactly_one(reserved, constant),
-        "What a request has cost whose response does not say it.";
+        "What a request has cost whose response does not say it. If the response was cut off, it costs no less than it has reserved.";
     reserved: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("As many as it has reserved."),
     constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 refunds all."),
 }

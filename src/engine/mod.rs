@@ -364,6 +364,11 @@ impl Engine {
         self.requests.response_body(stream, bytes, content);
     }
 
+    /// The response has ended by itself, and was not cut off: for the requests of which [`Watched::is_any`].
+    pub fn response_whole(&mut self, stream: StreamId) {
+        self.requests.response_whole(stream);
+    }
+
     /// The trailers of the response: for the requests of which [`Watched::trailers`] is set. `fields` reads them.
     pub fn response_trailers(&mut self, stream: StreamId, fields: Fields<'_>, now: Micros) {
         let now = self.clock.at(now);

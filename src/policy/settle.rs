@@ -110,6 +110,12 @@ pub struct Watched {
 }
 
 impl Watched {
+    /// Whether the host has to say when the response has ended.
+    #[must_use]
+    pub const fn is_any(self) -> bool {
+        self.size || self.content || self.trailers || self.unreadable
+    }
+
     /// What either needs.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
@@ -136,6 +142,8 @@ pub struct Settling {
     status: Option<u16>,
     grpc_status: Option<u32>,
     bytes: u64,
+    /// Nothing of it is still to come.
+    is_whole: bool,
     /// For each case what a header or trailer said.
     stated: InlineVec<Option<u64>>,
     /// What reads the body, for the cases that need it. There is none before the headers, and for a body that cannot be read.
@@ -149,7 +157,16 @@ impl Settling {
     #[must_use]
     pub fn new(settle: &Settle, since: Micros, requested: Option<u16>) -> Self {
         let (stated, scanners) = (settle.cases.iter().map(|_| None).collect(), InlineVec::new());
-        Self { since, status: None, grpc_status: None, bytes: 0, stated, scanners, requested }
+        Self {
+            since,
+            status: None,
+            grpc_status: None,
+            bytes: 0,
+            is_whole: false,
+            stated,
+            scanners,
+            requested,
+        }
     }
 
     /// The headers of the response. Where several come, the last ones count. Returns what else is needed to tell the cost, by the
@@ -219,6 +236,11 @@ impl Settling {
         }
     }
 
+    /// The response has ended by itself. One that was cut off has not.
+    pub const fn whole(&mut self) {
+        self.is_whole = true;
+    }
+
     fn read_grpc_status(&mut self, settle: &Settle, fields: Fields<'_>) {
         if settle.asks_grpc_status() {
             let status = number(fields("grpc-status")).and_then(|status| u32::try_from(status).ok());
@@ -247,23 +269,34 @@ impl Settling {
         Some(reserved)
     }
 
-    /// The true cost of a request that is over at `now`, however it ended.
+    /// The true cost of a request that is over at `now`, however it ended. What a response that was cut off has not said costs no less than
+    /// was reserved.
     #[must_use]
     pub fn at_end(&mut self, settle: &Settle, reserved: u64, now: Micros) -> u64 {
         // A number at the very end of the body ends with it. What was read before an error counts.
         for (_, scanner) in &mut self.scanners {
             let _ = scanner.end();
         }
-        let mut cases = settle.cases.iter().enumerate();
-        let found = cases.find(|(_, case)| self.holds(&case.when) == Some(true));
-        found.map_or(reserved, |(index, case)| self.of(index, &case.cost, reserved, now.since(self.since)))
+        let mut least = 0;
+        for (index, case) in settle.cases.iter().enumerate() {
+            match self.holds(&case.when) {
+                Some(true) => {
+                    return self.of(index, &case.cost, reserved, now.since(self.since)).max(least);
+                }
+                None if !self.is_whole => least = reserved,
+                Some(false) | None => {}
+            }
+        }
+        reserved
     }
 
-    /// Whether a condition holds; `None` while its gRPC status may still come.
+    /// Whether a condition holds; `None` while its status or its gRPC status may still come.
     fn holds(&self, when: &When) -> Option<bool> {
-        let among = |status: u16| when.status.iter().any(|range| range.contains(&status));
-        if !when.status.is_empty() && !self.status.is_some_and(among) {
-            return Some(false);
+        if !when.status.is_empty() {
+            let status = self.status?;
+            if !when.status.iter().any(|range| range.contains(&status)) {
+                return Some(false);
+            }
         }
         if when.grpc_status.is_empty() {
             return Some(true);
@@ -279,23 +312,32 @@ impl Settling {
     fn of(&self, case: usize, cost: &TrueCost, reserved: u64, elapsed: Micros) -> u64 {
         let Shown { source, on_missing, max } = match cost {
             TrueCost::Reserved => return reserved,
+            TrueCost::Constant(units) if self.status.is_none() => return reserved.max(*units),
             TrueCost::Constant(units) => return *units,
             TrueCost::Shown(shown) => shown,
+        };
+        let unsaid = match source {
+            Source::Header(_) if self.status.is_some() => 0,
+            _ if self.is_whole => 0,
+            _ => reserved,
         };
         let shown = match source {
             Source::Header(_) | Source::Trailer(_) => self.stated.get(case).copied().flatten(),
             Source::Bytes(per) => self.status.map(|_| self.bytes.div_ceil((*per).max(1))),
             Source::Duration(per) => Some(elapsed.0.div_ceil(per.0.max(1))),
-            Source::Body(_, sum) => self.scanner(case).and_then(|scanner| sum.last(scanner)),
-            Source::Usage(usage) => self
-                .scanner(case)
-                .and_then(|scanner| usage.used(scanner, self.requested, reserved, self.bytes)),
+            Source::Body(_, sum) => self.scanner(case).and_then(|scanner| {
+                let unsaid = if scanner.is_done() { 0 } else { unsaid };
+                sum.last(scanner).map(|said| said.max(unsaid))
+            }),
+            Source::Usage(usage) => self.scanner(case).and_then(|scanner| {
+                usage.used(scanner, self.requested, (reserved, self.is_whole), self.bytes)
+            }),
         };
         match (shown, on_missing) {
             (Some(units), _) => units.min(*max),
             (None, _) if matches!(source, Source::Usage(_)) && self.requested == Some(usage::NO_MODEL) => 0,
             (None, OnMissing::Reserved) => reserved,
-            (None, OnMissing::Constant(units)) => *units,
+            (None, OnMissing::Constant(units)) => unsaid.max(*units),
         }
     }
 }

@@ -379,7 +379,13 @@ impl Usage {
     /// What a response that was cut off has not said stays `reserved`, or what it has delivered counts, if that is less: each byte as a
     /// token of output, because no token is shorter. It costs no less than it has said.
     #[must_use]
-    pub fn used(&self, scanner: &Scanner, requested: Option<u16>, reserved: u64, bytes: u64) -> Option<u64> {
+    pub fn used(
+        &self,
+        scanner: &Scanner,
+        requested: Option<u16>,
+        (reserved, is_whole): (u64, bool),
+        bytes: u64,
+    ) -> Option<u64> {
         let row = match scanner.last(Model as usize) {
             // Some streams have an empty name in events before the first that has one.
             Some(Value::Text("")) | None => requested,
@@ -388,7 +394,7 @@ impl Usage {
         };
         let Row { weights, sum } = self.prices.at(row);
         let said = sum.last(scanner)?;
-        if Self::has_ended(scanner) {
+        if Self::has_ended(scanner, is_whole) {
             return Some(said);
         }
         let delivered = match scanner.last(Input as usize) {
@@ -401,9 +407,9 @@ impl Usage {
     }
 
     /// Whether the last count of output in a response that has ended counts all of it.
-    fn has_ended(scanner: &Scanner) -> bool {
+    fn has_ended(scanner: &Scanner, is_whole: bool) -> bool {
         let has = |count: Count| scanner.is_beside_last(count as usize);
-        scanner.is_final() || has(Ended) || has(Output) && !has(Said)
+        scanner.is_final(is_whole) || has(Ended) || has(Output) && !has(Said)
     }
 }
 

@@ -66,7 +66,7 @@ enum Phase {
 }
 
 /// Shows how many bytes of a body there are, and these bytes, in parts.
-type Show<'a> = &'a mut dyn FnMut(usize, &[u8]);
+pub type Show<'a> = &'a mut dyn FnMut(usize, &[u8]);
 
 /// Who writes to the filter state, name by name.
 type Write<'a> = &'a dyn Fn(&str, &str);
@@ -295,8 +295,13 @@ impl Session {
 
     // --- The response ----------------------------------------------------------------------------------------------
 
-    /// The headers of the response are there; `fields` reads them. Returns the headers to add.
-    pub fn response_headers<'w>(&mut self, worker: &'w mut impl Worker, fields: Fields<'_>) -> &'w [Header] {
+    /// The headers of the response are there; `fields` reads them. Returns the headers to add. `is_end`: nothing follows.
+    pub fn response_headers<'w>(
+        &mut self,
+        worker: &'w mut impl Worker,
+        fields: Fields<'_>,
+        is_end: bool,
+    ) -> &'w [Header] {
         if !self.is_known() {
             return &[];
         }
@@ -304,21 +309,30 @@ impl Session {
             let now = worker.now();
             self.watched = worker.engine().response_headers(self.stream, fields, now);
             worker.send(now);
+            self.response_ends(worker, is_end);
         }
         worker.engine().headers_to_add(self.stream).unwrap_or(&[])
     }
 
     /// A part of the response's body is there. If the engine has to see it, `show` passes on how many bytes these are. It passes on the
-    /// bytes, too, if its first argument says so; otherwise they may be empty.
-    pub fn response_body(&self, worker: &mut impl Worker, show: &dyn Fn(bool, Show<'_>)) {
+    /// bytes, too, if its first argument says so; otherwise they may be empty. `is_end`: nothing follows.
+    pub fn response_body(&self, worker: &mut impl Worker, show: &dyn Fn(bool, Show<'_>), is_end: bool) {
         if self.watched.size || self.watched.content {
             let engine = worker.engine();
             show(self.watched.content, &mut |size, bytes| engine.response_body(self.stream, size, bytes));
+        }
+        self.response_ends(worker, is_end);
+    }
+
+    fn response_ends(&self, worker: &mut impl Worker, is_end: bool) {
+        if is_end && self.watched.is_any() {
+            worker.engine().response_whole(self.stream);
         }
     }
 
     /// The trailers of the response are there; `fields` reads them.
     pub fn response_trailers(&self, worker: &mut impl Worker, fields: Fields<'_>) {
+        self.response_ends(worker, true);
         if self.watched.trailers {
             let now = worker.now();
             worker.engine().response_trailers(self.stream, fields, now);

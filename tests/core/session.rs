@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use weir::engine::{Action, Engine, Metric, Metrics, Report};
 use weir::request::sample::Sample;
 use weir::request::{Attributes, Unreadable};
-use weir::session::{self, Exchange, Next, Session};
+use weir::session::{self, Exchange, Next, Session, Show};
 use weir::time::Micros;
 
 use crate::worker::*;
@@ -409,7 +409,7 @@ fn a_request_that_no_policy_applies_to_costs_nothing_more() {
     let mut it = Case::new(ALLOW, &[format!(r#""match": {{"method": ["PUT"]}}, {}"#, policy(BUCKET))]);
     assert_eq!(it.headers(), Continue);
     it.all_say(Continue, "unmatched");
-    assert!(it.session.response_headers(&mut it.host, &|_| panic!("nothing is read")).is_empty());
+    assert!(it.session.response_headers(&mut it.host, &|_| panic!("nothing is read"), true).is_empty());
     it.session.closed(&mut it.host);
     assert_eq!((it.host.clocks.get(), it.host.arms, it.host.wakes), (0, 0, 0));
 }
@@ -453,15 +453,16 @@ fn a_response_settles_its_request_and_wakes_the_worker() {
             _ => None,
         };
         let before = it.host.wakes;
-        let added = it.session.response_headers(&mut it.host, &fields).len();
+        let added = it.session.response_headers(&mut it.host, &fields, false).len();
         assert!(added > 0, "{case}: the headers of the limits");
         let woken = [it.host.wakes - before];
         let json = br#"{"n": 7, "t": "."}"#;
-        it.session.response_body(&mut it.host, &|with_bytes, show| {
+        let pass = |with_bytes: bool, show: Show<'_>| {
             assert_eq!(with_bytes, case == "by its content");
             assert!(!case.contains("header") && !case.contains("trailer"));
             show(json.len(), if with_bytes { json } else { b"" });
-        });
+        };
+        it.session.response_body(&mut it.host, &pass, false);
         let before = it.host.wakes;
         it.session.response_trailers(&mut it.host, &fields);
         let woken = [woken[0], it.host.wakes - before];

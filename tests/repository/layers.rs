@@ -85,7 +85,7 @@ fn layers(library: &str) -> Layers {
     rows.filter_map(of_row).flatten().collect()
 }
 
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
+pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let files = entries.flat_map(|path| match path.is_dir() {
         true => rust_files(&path),

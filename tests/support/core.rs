@@ -208,7 +208,7 @@ impl Core {
     fn leave(&mut self, mut session: Session, passes: bool) {
         if passes {
             let is_known = session.is_known();
-            let headers = session.response_headers(self, &|_| None);
+            let headers = session.response_headers(self, &|_| None, true);
             assert_eq!(!headers.is_empty(), is_known);
         }
         session.closed(self);

@@ -172,7 +172,7 @@ fn finish(imported: Imported, output: &Output, from: &str, out: &mut impl io::Wr
         {
             whole.insert(String::from("errors"), refused.into());
         }
-        writeln!(out, "{whole}").map_err(failed)?;
+        writeln!(out, "{}", super::words::json(&whole)).map_err(failed)?;
     } else {
         let first = files.first().map(String::as_str).unwrap_or_default();
         let head = format!(

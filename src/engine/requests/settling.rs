@@ -96,6 +96,12 @@ impl Requests {
         watching.for_each(|settling| settling.body(bytes, content));
     }
 
+    /// The response has ended by itself.
+    pub fn response_whole(&mut self, stream: StreamId) {
+        let parts = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.parts);
+        parts.filter_map(|part| part.settling.as_deref_mut()).for_each(Settling::whole);
+    }
+
     /// The trailers of the response.
     pub fn response_trailers(&mut self, stream: StreamId, fields: Fields<'_>, now: Now) {
         self.watch(stream, now, |settling, settle| {

@@ -11,7 +11,7 @@ use super::attributes::{self, HostAttributes};
 use super::reply;
 use super::worker::Worker;
 use crate::request::body::Body;
-use crate::session::{Next, Session};
+use crate::session::{Next, Session, Show};
 
 /// The filter of one request.
 pub(super) struct Filter {
@@ -73,18 +73,19 @@ impl HttpContext for Filter {
         self.body_has(self.seen, true)
     }
 
-    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> FilterAction {
+    fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> FilterAction {
         let fields = |name: &str| attributes::response_field(MapType::HttpResponseHeaders, name);
-        for header in self.session.response_headers(&mut *self.worker.borrow_mut(), &fields) {
+        for header in self.session.response_headers(&mut *self.worker.borrow_mut(), &fields, end_of_stream) {
             reply::add_header(header);
         }
         FilterAction::Continue
     }
 
-    fn on_http_response_body(&mut self, size: usize, _end_of_stream: bool) -> FilterAction {
-        self.session.response_body(&mut *self.worker.borrow_mut(), &|with_bytes, show| {
+    fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> FilterAction {
+        let pass = |with_bytes: bool, show: Show<'_>| {
             show(size, &if with_bytes { attributes::response_body(size) } else { Vec::new() });
-        });
+        };
+        self.session.response_body(&mut *self.worker.borrow_mut(), &pass, end_of_stream);
         FilterAction::Continue
     }
 

@@ -579,6 +579,7 @@ fn the_subjects_that_use_most_are_listed_by_their_units() {
         assert_eq!(worker.arrive_costing(cost, stream, &[subject]), None);
         worker.answer([granted(1).remaining(9)]);
         if subject != "joe" {
+            worker.respond(stream);
             worker.close(stream);
         }
         worker.drain();

@@ -19,11 +19,13 @@ enum Seen {
     Trailers(&'static [(&'static str, &'static str)]),
     /// Time passes.
     After(u64),
-    /// The stream ends.
+    /// The stream ends, behind a whole response.
     End,
+    /// The client leaves, or the upstream breaks off.
+    Cut,
 }
 
-use Seen::{After, Body, End, Headers, Trailers};
+use Seen::{After, Body, Cut, End, Headers, Trailers};
 
 fn see(worker: &mut Worker, stream: StreamId, seen: Seen) -> Watched {
     let read = |fields: &'static [(&str, &str)]| {
@@ -38,7 +40,11 @@ fn see(worker: &mut Worker, stream: StreamId, seen: Seen) -> Watched {
         Trailers(fields) => worker.engine.response_trailers(stream, &read(fields), now),
         Body(content) => worker.engine.response_body(stream, content.len(), content.as_bytes()),
         After(millis) => worker.idle(ms(millis)),
-        End => worker.close(stream),
+        End => {
+            worker.engine.response_whole(stream);
+            worker.close(stream);
+        }
+        Cut => worker.close(stream),
     }
     Watched::default()
 }
@@ -63,6 +69,8 @@ fn what_a_request_has_cost_is_told_from_its_response() {
     let bytes = r#"[{"cost": {"response_bytes": {"per": 10}}}]"#;
     let time = r#"[{"cost": {"duration": {"per": "100ms", "max": 40}}}]"#;
     let grpc = r#"[{"when": {"grpc_status": [0]}, "cost": {"constant": 1}}, {"when": {"grpc_status": [16]}, "cost": {"constant": 25}}]"#;
+    let denied = r#"[{"when": {"grpc_status": [16]}, "cost": {"reserved": {}}}, {"cost": {"constant": 0}}]"#;
+    let spent = r#"[{"when": {"status": [401]}, "cost": {"reserved": {}}}, {"cost": {"duration": {"per": "100ms"}}}]"#;
     let both = r#"[{"when": {"status": [200], "grpc_status": [7]}, "cost": {"constant": 11}}]"#;
     let tokens = r#"[{"cost": {"body_json": {"sum": [{"paths": ["u.in", "u.input"]}, {"paths": ["u.out"], "weight": "0.5"}], "on_missing": {"constant": 1}, "max": 500}}}]"#;
     const JSON: Seen = Headers(&[(":status", "200"), ("content-type", "application/json")]);
@@ -80,7 +88,7 @@ fn what_a_request_has_cost_is_told_from_its_response() {
            ("below a range", &[Headers(&[(":status", "402")]), End], Some(-10)),
            ("in a class", &[Headers(&[(":status", "599")]), End], None),
            ("below a class", &[Headers(&[(":status", "499")]), End], Some(-10)),
-           ("no response", &[End], Some(-10)),
+           ("no response", &[Cut], None),
            ("1xx, then a failure", &[Headers(&[(":status", "503")]), OK, End], None)]),
         (
             header,
@@ -102,19 +110,20 @@ fn what_a_request_has_cost_is_told_from_its_response() {
                 ("no number", &[Headers(&[(":status", "200"), ("x-used", "1.5")]), End], None),
                 ("below zero", &[Headers(&[(":status", "200"), ("x-used", "-4")]), End], None),
                 ("missing", &[OK, End], None),
-                ("no response", &[End], None),
+                ("no response", &[Cut], None),
             ],
         ),
-        (refunded, &[("missing", &[OK, End], Some(-10)), ("no response", &[End], Some(-10))]),
+        (refunded, &[("missing", &[OK, Cut], Some(-10)), ("no response", &[Cut], None)]),
         (trailer,
          &[("in the trailers", &[OK, Body("123456789"), Trailers(&[("x-used", "17")]), End], Some(7)),
            ("in the headers", &[Headers(&[(":status", "200"), ("x-used", "17")]), End], Some(-7)),
-           ("other trailers", &[OK, Trailers(&[("used", "17")]), End], Some(-7))]),
-        (bytes, &[("rounded up", &[OK, Body("12345678901"), Body("2"), End], Some(-8)), ("empty", &[OK, End], Some(-10)), ("no response", &[End], None)]),
+           ("other trailers", &[OK, Trailers(&[("used", "17")]), End], Some(-7)),
+           ("cut off before them", &[OK, Body("1"), Cut], None)]),
+        (bytes, &[("rounded up", &[OK, Body("12345678901"), Body("2"), End], Some(-8)), ("empty", &[OK, End], Some(-10)), ("cut off", &[OK, Body("12345678901"), Cut], Some(-8)), ("no response", &[Cut], None)]),
         (time,
          &[("rounded up", &[OK, After(1_010), End], Some(1)),
            ("at most max", &[OK, After(9_000), End], Some(30)),
-           ("without a response", &[After(300), End], Some(-7))]),
+           ("without a response", &[After(300), Cut], Some(-7))]),
         (
             tokens,
             &[
@@ -142,9 +151,30 @@ fn what_a_request_has_cost_is_told_from_its_response() {
                     Some(5),
                 ),
                 ("a number that broke off", &[JSON, Body(r#"{"u": {"in": 15"#), End], Some(-9)),
+                ("less than was reserved, and cut off", &[EVENTS, Body("data: {\"u\": {\"in\": 4}}\n\n"), Cut], None),
+                ("more, and cut off", &[EVENTS, Body("data: {\"u\": {\"in\": 14}}\n\n"), Cut], Some(4)),
+                (
+                    "cut off behind the end that OpenAI writes",
+                    &[EVENTS, Body("data: {\"u\": {\"in\": 4}}\n\ndata: [DONE]\n\n"), Cut],
+                    Some(-6),
+                ),
+                (
+                    "the same, in pieces",
+                    &[EVENTS, Body("data: {\"u\": {\"in\": 4}}\n\ndata: [DO"), Body("NE]\n\n"), Cut],
+                    Some(-6),
+                ),
+                (
+                    "cut off within that",
+                    &[EVENTS, Body("data: {\"u\": {\"in\": 4}}\n\ndata: [DON"), Cut],
+                    None,
+                ),
+                ("cut off within JSON", &[JSON, Body(r#"{"u": {"in": 4, "#), Cut], None),
+                ("cut off behind JSON", &[JSON, Body(r#"{"u": {"in": 4}}"#), Cut], Some(-6)),
+                ("a number that was cut off", &[JSON, Body(r#"{"u": {"in": 15"#), Cut], None),
+                ("compressed, and cut off", &[PACKED, Body("{}"), Cut], None),
                 ("compressed", &[PACKED, Body("{}"), End], Some(-9)),
                 ("not JSON by its type", &[OK, Body(r#"{"u": {"in": 15}}"#), End], Some(-9)),
-                ("no response", &[End], Some(-9)),
+                ("no response", &[Cut], None),
             ],
         ),
         (grpc,
@@ -152,6 +182,12 @@ fn what_a_request_has_cost_is_told_from_its_response() {
            ("in the headers", &[Headers(&[(":status", "200"), ("grpc-status", "16")]), End], Some(15)),
            ("another", &[OK, Trailers(&[("grpc-status", "5")]), End], None),
            ("none", &[OK, End], None)]),
+        (denied,
+         &[("another status", &[OK, Trailers(&[("grpc-status", "0")]), End], Some(-10)),
+           ("no status", &[OK, End], Some(-10)),
+           ("cut off before its status", &[OK, Cut], None)]),
+        (spent,
+         &[("cut off before a status", &[After(300), Cut], None)]),
         (both,
          &[("both hold", &[OK, Trailers(&[("grpc-status", "7")]), End], Some(1)),
            ("one holds", &[Headers(&[(":status", "201"), ("grpc-status", "7")]), End], None)]),
@@ -238,7 +274,7 @@ fn a_case_that_cannot_hold_any_more_needs_nothing() {
         assert_eq!(worker.engine.response_headers(1, &fields, now), size, "{kind}");
         assert_eq!(worker.engine.counters().bodies_unreadable, 0, "{kind}");
         see(&mut worker, 1, Body("{\"n\": 999}"));
-        worker.close(1);
+        see(&mut worker, 1, End);
         assert_eq!(worker.drain(), [], "{kind}: ten bytes, as reserved");
     }
 }
@@ -546,7 +582,7 @@ impl History {
         let Job { subject, reserved, used, leaves } = self.jobs[&stream];
         let said = USED.iter().find(|(_, fields)| *fields == used).expect("a response").0;
         let failed = used[0].1 == "500";
-        let first = if leaves { 5 } else { said };
+        let first = if leaves { reserved.max(5) } else { said };
         let second = if failed && !leaves { 0 } else { reserved };
         *self.spent.entry(format!("p0|s{subject}")).or_default() += first;
         *self.spent.entry(format!("p1|s{subject}")).or_default() += second;

@@ -33,7 +33,7 @@ fn units_are_reserved_charged_and_refunded_once() {
     let admitted: Act = |worker| {
         assert_eq!(worker.arrive_costing(10, 1, &["ann"]), None);
         worker.answer([granted(1).remaining(90)]);
-        worker.engine.response_headers(1, &|_: &str| None, worker.now);
+        worker.respond(1);
         worker.close(1);
     };
     #[rustfmt::skip]

@@ -128,7 +128,7 @@ fn requests_use_what_they_cost_in_the_end() {
     let answered: Act = |worker| {
         assert_eq!(worker.arrive_costing(10, 1, &["ann"]), None);
         worker.answer([granted(1).remaining(90)]);
-        worker.engine.response_headers(1, &|_: &str| None, worker.now);
+        worker.respond(1);
         worker.close(1);
     };
     let two = |worker: &mut Worker, second: Reply| {
@@ -304,6 +304,7 @@ fn a_request_counts_in_the_interval_of_its_grant() {
         numbers[1] = micros(at);
         worker.answer([Reply::Numbers(numbers)]);
     }
+    worker.respond(2);
     worker.close(2);
     worker.drain();
     worker.idle(ms(5_200));
@@ -313,7 +314,7 @@ fn a_request_counts_in_the_interval_of_its_grant() {
         worker.reply(&batch, batch.commands.iter().map(|_| done()));
         worker.idle(ms(200));
     }
-    worker.engine.response_headers(1, &|_: &str| None, worker.now);
+    worker.respond(1);
     worker.close(1);
     worker.drain();
     worker.idle(ms(5_200));

@@ -24,6 +24,18 @@ fn charged<'a>(
     requested: Option<u16>,
     parts: impl Iterator<Item = &'a [u8]>,
 ) -> u64 {
+    let mut settling = seen(config, kind, requested, parts);
+    settling.whole();
+    settling.at_end(&config.policies[0].settle, RESERVED, Micros::ZERO)
+}
+
+/// What is known of it.
+fn seen<'a>(
+    config: &Config,
+    kind: &str,
+    requested: Option<u16>,
+    parts: impl Iterator<Item = &'a [u8]>,
+) -> Settling {
     let settle = &config.policies[0].settle;
     let mut settling = Settling::new(settle, Micros::ZERO, requested);
     settling.headers(settle, &|name| match name {
@@ -32,7 +44,7 @@ fn charged<'a>(
         _ => None,
     });
     parts.for_each(|part| settling.body(part.len(), part));
-    settling.at_end(settle, RESERVED, Micros::ZERO)
+    settling
 }
 
 const JSON: &str = "application/json";
@@ -350,7 +362,9 @@ fn a_stream_that_is_cut_off_costs_what_it_has_delivered_or_what_it_reserved() {
             let says = events.iter().take(cut).next_back().map_or(Nothing, |(_, says)| *says);
             [5, 64, 100_000].map(|size| {
                 let config = settled(r#"{"provider": "P", "weights": {"output": 2}}"#, of);
-                let found = charged(&config, kind, None, body.chunks(size));
+                let settle = &config.policies[0].settle;
+                let found =
+                    seen(&config, kind, None, body.chunks(size)).at_end(settle, RESERVED, Micros::ZERO);
                 let wanted = match says {
                     Nothing => RESERVED,
                     SoFar(units) => (units + 2 * body.len() as u64).min(RESERVED),
@@ -363,6 +377,29 @@ fn a_stream_that_is_cut_off_costs_what_it_has_delivered_or_what_it_reserved() {
                 )
             })
         })
+    }));
+}
+
+/// One document, of which a client has received so much when it leaves.
+#[test]
+fn a_document_that_is_cut_off_has_not_said_all() {
+    let whole = r#"{"usage": {"prompt_tokens": 50, "completion_tokens": 9}}"#;
+    let config = settled(r#"{"provider": "P", "weights": {"output": 2}}"#, "openai");
+    let settle = &config.policies[0].settle;
+    let (used, input) = (68, 50);
+    each((0..=whole.len()).map(|cut| {
+        let found = seen(&config, JSON, None, [&whole.as_bytes()[..cut]].into_iter());
+        let found = { found }.at_end(settle, RESERVED, Micros::ZERO);
+        let said = whole.find(',').is_some_and(|end| cut > end);
+        let wanted = match cut {
+            _ if cut == whole.len() => used,
+            _ if said => input + 2 * cut as u64,
+            _ => RESERVED,
+        };
+        // The second number counts from its end on.
+        let both = whole.rfind("9}").is_some_and(|at| cut > at + 1);
+        let wanted = if both && cut < whole.len() { used + 2 * cut as u64 } else { wanted };
+        (cut, found.to_string(), wanted.to_string())
     }));
 }
 

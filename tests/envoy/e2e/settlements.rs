@@ -231,28 +231,28 @@ fn logins() {
     assert_eq!([attempt(0, "200 OK"), attempt(1, "200 OK")], [429, 429], "not even with the right password");
 }
 
+/// What was not said stays reserved; what was said counts if it is more.
 fn a_client_leaves() {
     let world = World::start(&limiter(TOKENS));
-    let body = [
-        "data: {\"usage\": {\"prompt_tokens\": 30}}\n\n".to_owned(),
-        "data: {\"usage\": {\"prompt_tokens\": 99}}\n\n".to_owned(),
-    ];
-    let mut response = chunked(EVENTS, &body, "");
-    // The first chunk goes with the headers; the upstream waits before the second.
-    let first = response.iter().position(|byte| *byte == PIECE).expect("a piece");
-    response.remove(first);
-    let mut client = TcpStream::connect(world.edge()).expect("connected");
-    let request = Request::post("/say/slowly", &response);
-    client.write_all(&request.into_bytes()).expect("sent");
-    let mut seen = Vec::new();
-    while !String::from_utf8_lossy(&seen).contains("30}}") {
-        let mut buffer = [0; 1024];
-        let length = client.read(&mut buffer).expect("a response");
-        assert!(length > 0, "{}", String::from_utf8_lossy(&seen));
-        seen.extend(&buffer[..length]);
+    for (said, units) in [(30, 50), (80, 50 + 80)] {
+        let event = |tokens: u64| format!("data: {{\"usage\": {{\"prompt_tokens\": {tokens}}}}}\n\n");
+        let mut response = chunked(EVENTS, &[event(said), event(99)], "");
+        // The first chunk goes with the headers; the upstream waits before the second.
+        let first = response.iter().position(|byte| *byte == PIECE).expect("a piece");
+        response.remove(first);
+        let mut client = TcpStream::connect(world.edge()).expect("connected");
+        let request = Request::post("/say/slowly", &response);
+        client.write_all(&request.into_bytes()).expect("sent");
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains(&format!("{said}}}}}")) {
+            let mut buffer = [0; 1024];
+            let length = client.read(&mut buffer).expect("a response");
+            assert!(length > 0, "{}", String::from_utf8_lossy(&seen));
+            seen.extend(&buffer[..length]);
+        }
+        client.shutdown(Shutdown::Both).expect("closed");
+        is_used(&world, units);
     }
-    client.shutdown(Shutdown::Both).expect("closed");
-    is_used(&world, 30);
 }
 
 /// The client leaves before the last number of the stream, and then the upstream closes the connection there.

@@ -116,6 +116,7 @@ fn tests() -> Vec<(String, Test)> {
     add("permits are released once".to_owned(), Box::new(released_once));
     add("forged: the sum of a sliding window".to_owned(), Box::new(forged_sum));
     add("forged: more permits than a script reads".to_owned(), Box::new(forged_permits));
+    add("permits of two ttls, as an older weir writes them".to_owned(), Box::new(permits_in_any_order));
     add(
         "asking changes nothing: permits, buckets and a ban of another configuration".to_owned(),
         Box::new(asking_others),
@@ -385,6 +386,47 @@ fn forged_permits(redis: &Redis) -> Result<(), Failed> {
         if !held.is_empty() {
             assert_eq!(store.release(Some(BROUGHT), &held), 1);
         }
+    }
+    Ok(())
+}
+
+/// An older weir appends the expiry of its permits. Whichever is first in the key, a permit is free when the soonest expires.
+fn permits_in_any_order(redis: &Redis) -> Result<(), Failed> {
+    let ends = |seconds: u64| BROUGHT.0 + seconds * 1_000_000;
+    let orders: [&[u64]; 4] = [&[10, 3_600], &[3_600, 10], &[3_600, 10, 1_800], &[1_800, 3_600, 10]];
+    for order in orders {
+        let held = order.len() as u64;
+        let state: Vec<u8> = order
+            .iter()
+            .flat_map(|seconds| [&ends(*seconds).to_le_bytes()[..7], &[1, 0, 0, 0, 0]].concat())
+            .collect();
+        // As many as are held, and one that would wait for the second permit.
+        for (limit, wait) in
+            [(held, 10), (held - 1, order.iter().copied().filter(|ends| *ends > 10).min().unwrap())]
+        {
+            let mut store = Store::new(redis, vec![Concurrency::new(limit, MINUTE)?.into()]);
+            let key = store.key(0);
+            store.redis.call(&[b"SET", &key, &state]);
+            let outcome = store.check(Some(BROUGHT), ONE);
+            let found = (outcome.granted, outcome.limits[0].retry_after, outcome.limits[0].reset);
+            let wanted = (0, RetryAfter::After(Micros::from_secs(wait)), Micros::from_secs(3_600));
+            assert_eq!(found, wanted, "{order:?}, {limit} at once");
+            let stored = [format!("${}\r\n", state.len()).as_bytes(), &state, b"\r\n"].concat();
+            assert_eq!(store.redis.call(&[b"GET", &key]), stored, "a denial changes nothing");
+        }
+        // A permit more, of this one's ttl: each is released by its own expiry.
+        let mut store = Store::new(redis, vec![Concurrency::new(held + 1, MINUTE)?.into()]);
+        let key = store.key(0);
+        store.redis.call(&[b"SET", &key, &state]);
+        let outcome = store.check(Some(BROUGHT), ONE);
+        assert_eq!((outcome.granted, outcome.limits[0].remaining), (1, 0), "{order:?}");
+        assert_eq!(
+            store.check(Some(BROUGHT), ONE).limits[0].retry_after,
+            RetryAfter::After(Micros::from_secs(10))
+        );
+        assert_eq!(store.release(Some(BROUGHT), &outcome.permits(1).collect::<Vec<_>>()), 1);
+        let soonest = store.check(Some(Micros(ends(10))), NONE);
+        assert_eq!(soonest.limits[0].remaining, 2, "{order:?}: the others hold theirs");
     }
     Ok(())
 }

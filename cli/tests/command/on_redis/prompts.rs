@@ -58,3 +58,31 @@ fn what_has_changed_meanwhile_is_not_overwritten() {
     terminal.shows("its counts have changed since they were read: look, and try again");
     assert_eq!(world.says(&["GET", "edge:{api|ann}:override"]), "$2\r\n{}\r\n");
 }
+
+/// Each operator learns what became of the counts: they hold, or somebody else has changed them. The script is not blamed for it.
+#[test]
+fn operators_who_set_overrides_at_once_learn_of_each_other() {
+    let Some(world) = world() else { return };
+    let is_known = |status: i32, failure: &str| match status {
+        0 => failure.is_empty(),
+        _ => ["its counts have changed since they were read", "somebody else has changed them since"]
+            .iter()
+            .any(|known| failure.contains(known)),
+    };
+    for round in 0..5 {
+        let set = |operator: usize| {
+            let count = format!("hour.limit={}", 10 * round + operator);
+            world.run(&["override", "set", "FILE", "--subject", "{api|ann}", &count, "-y"])
+        };
+        let ended: Vec<_> = std::thread::scope(|scope| {
+            let running: Vec<_> = (1..=4).map(|operator| scope.spawn(move || set(operator))).collect();
+            running.into_iter().map(|operator| operator.join().expect("no panic")).collect()
+        });
+        for (status, _, failure) in &ended {
+            assert!(is_known(*status, failure), "{status}: {failure}");
+        }
+        assert!(ended.iter().any(|(_, _, failure)| !failure.contains("since they were read")), "{ended:?}");
+        let value = world.says(&["GET", "edge:{api|ann}:override"]);
+        assert!((1..=4).any(|operator| value.contains(&format!(":{}}}", 10 * round + operator))), "{value}");
+    }
+}
