@@ -75,6 +75,14 @@ impl Sentinel {
         });
     }
 
+    /// A node counts as dead after so many milliseconds without an answer. On a busy machine one that lives may say nothing for seconds, and
+    /// sentinel corrects only nodes that were never dead for eight.
+    pub fn waits(&self, milliseconds: u32) {
+        let (mut connection, span) = (Connection::to(&self.socket()), milliseconds.to_string());
+        let set = ["SENTINEL", "SET", "weir", "down-after-milliseconds", &span];
+        assert_eq!(call(&mut connection, &set), "+OK\r\n");
+    }
+
     /// Waits until the primary that it tells others is not this one any more.
     pub fn has_left(&self, primary: SocketAddr) {
         let mut connection = Connection::to(&self.socket());

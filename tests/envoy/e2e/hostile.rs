@@ -271,7 +271,10 @@ fn strangers_do_not_reach_redis() {
     for (what, request, answer, pongs) in strangers {
         connection.say("CONFIG RESETSTAT");
         let told = http::send(envoy.address("edge"), &request);
-        assert_eq!(told.map(|told| told.body).unwrap_or_default(), answer, "{what}");
+        let told = told.map(|told| told.body).unwrap_or_default();
+        // Redis closes when it has answered. If both come at once, the bridge marks the answer as the last.
+        let marked = message(8, b"+PONG\r\n.");
+        assert!(told == answer || (told == marked && pongs == 1), "{what}: {told:?}");
         eventually(&format!("{what}: every stream to be closed"), || {
             ["rq_active", "rq_pending_active"]
                 .iter()

@@ -116,10 +116,12 @@ fn the_primary_is_followed() {
         "what was taken is replicated"
     );
 
+    sentinel.waits(500);
     nodes[0].stop();
     eventually("sentinel to choose another", || nodes[1..].iter().any(is_primary).then_some(()));
     // Were the old primary back before sentinel has seen its choice lead, it would take it back.
     sentinel.has_left(nodes[0].address());
+    sentinel.waits(20_000);
     // Who asks meanwhile is decided without the store.
     let mut strangers = (0..).map(|number| as_user(&format!("stranger-{number}")));
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
