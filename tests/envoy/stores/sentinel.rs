@@ -102,6 +102,7 @@ fn the_primary_is_followed() {
     let mut nodes = replicated();
     let sentinel = Sentinel::start(&nodes[0]);
     sentinel.knows(2);
+    sentinel.waits(20_000);
 
     let upstream = Upstream::start();
     let envoy = follower(&nodes, &upstream);
