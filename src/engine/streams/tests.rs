@@ -299,6 +299,10 @@ fn a_batch_that_finds_no_idle_stream_takes_the_one_that_opens() {
     assert_eq!(world.streams.closed(2, UNAVAILABLE, world.now), Closed::Lost(third, StoreFailure::Refused));
 }
 
+fn outgoing(id: u8) -> Outgoing {
+    Outgoing { id: id.into(), store: 0, body: vec![id], replies: 1, slots: Slots::Normal }
+}
+
 /// The store has ended the connection together with its reply, and Envoy reports the close only after this callback. What is sent on the
 /// stream before is lost.
 #[test]
@@ -310,8 +314,6 @@ fn an_answer_that_is_the_last_of_its_stream_counts_and_nothing_follows_on_it() {
     assert_eq!(world.streams.answered(2), Some(second));
     world.streams.judge(2, true, world.now);
     world.streams.end(2);
-    let outgoing =
-        |id: u8| Outgoing { id: id.into(), store: 0, body: vec![id], replies: 1, slots: Slots::Normal };
     world.streams.begin_callback(false);
     assert_eq!(world.streams.send(outgoing(4), world.now), Ok(Sent::Connecting), "the other stream is busy");
     assert_eq!(world.carried(2), [second], "nothing follows on the stream");
@@ -362,8 +364,6 @@ fn a_successor_that_ends_with_its_first_answer_has_replaced_the_old_stream() {
 /// A bridge of an older version does not say which answer is the last of its stream.
 #[test]
 fn where_the_bridge_marks_no_last_answer_nothing_is_sent_from_the_callback_of_an_answer() {
-    let outgoing =
-        |id: u8| Outgoing { id: id.into(), store: 0, body: vec![id], replies: 1, slots: Slots::Normal };
     let mut world = World::new();
     world.host.older.set(true);
     let batch = world.send();
@@ -454,8 +454,6 @@ fn a_batch_whose_fresh_stream_is_refused_waits_for_the_one_that_is_open() {
 /// Otherwise Envoy handles the close of a stream for ever: see the module.
 #[test]
 fn one_stream_is_opened_in_a_callback_at_most_and_before_anything_is_sent() {
-    let outgoing =
-        |id: u8| Outgoing { id: id.into(), store: 0, body: vec![id], replies: 1, slots: Slots::Normal };
     let mut world = World::new();
     world.streams.begin_callback(true);
     assert_eq!(world.streams.send(outgoing(1), world.now), Ok(Sent::Connecting));
@@ -594,8 +592,6 @@ fn a_stream_that_closes_takes_along_what_was_sent_on_it_and_nothing_else() {
 
 #[test]
 fn a_batch_that_the_host_cannot_send_has_failed() {
-    let outgoing =
-        |id: u8| Outgoing { id: id.into(), store: 0, body: vec![id], replies: 1, slots: Slots::Normal };
     let mut world = World::warm();
     world.host.open.borrow_mut().remove(&1);
     world.streams.begin_callback(true);
