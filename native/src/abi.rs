@@ -71,7 +71,6 @@ pub mod headers_status {
 
 /// What a hook of a body returns in order to stop.
 pub mod data_status {
-    pub const STOP_AND_BUFFER: u32 = 1;
     pub const STOP_AND_WATERMARK: u32 = 2;
     pub const STOP_NO_BUFFER: u32 = 3;
 }

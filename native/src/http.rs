@@ -138,8 +138,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
     let next = filter.decide("http_filter_request_body", false, Some(chunk));
     match next {
         Next::Continue => CONTINUE,
-        Next::AwaitBody => data_status::STOP_AND_BUFFER,
-        Next::Pause => data_status::STOP_AND_WATERMARK,
+        Next::AwaitBody | Next::Pause => data_status::STOP_AND_WATERMARK,
         Next::Reject(_) => data_status::STOP_NO_BUFFER,
     }
 }

@@ -24,8 +24,8 @@ object! {
     static REQUEST_BODY: RequestBodyFields = "request_body",
         "How `body_json` and `body_form` read the bodies of requests. See [request bodies](bodies.md).";
     max_bytes: Count<usize> = count(1, 1_048_576)
-        .default("65536", "A larger body is not read. The value may be any then: see [readings](readings.md). Keep it below the listener's \
-            `per_connection_buffer_limit_bytes` (1 MiB unless set): Envoy answers 413 to a body that grows beyond that while it waits."),
+        .default("65536", "A larger body is not read. The value may be any then: see [readings](readings.md). At most the listener's \
+            `per_connection_buffer_limit_bytes` (1 MiB unless set): Envoy stops reading from a client there, and a larger body never comes whole."),
     timeout: Duration = duration(MIN_WINDOW, Micros::from_secs(3600))
         .default("\"10s\"", "How long a request waits for its body. After that, it is rejected with the status 408. While very many wait, it is less: \
             see [request bodies](bodies.md)."),

@@ -55,6 +55,12 @@ impl Wanted {
         })
     }
 
+    /// How large a body may be.
+    #[must_use]
+    pub const fn max_bytes(&self) -> usize {
+        self.max_bytes
+    }
+
     /// With the ids of calls of JSON-RPC, by which a rejection names them.
     #[must_use]
     pub fn with_ids(self, has_ids: bool) -> Self {

@@ -73,6 +73,7 @@ codes! {
     OWN_ADDRESS = "own-address";
     TRUSTED_TWICE = "trusted-twice";
     IDLE_TIMEOUT = "idle-timeout";
+    SMALL_BUFFER = "small-buffer";
     TRAILERS_DROPPED = "trailers-dropped";
     COUNTED_PREFLIGHTS = "counted-preflights";
     UNREAD_BODIES = "unread-bodies";

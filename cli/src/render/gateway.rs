@@ -16,6 +16,9 @@ pub const PASSWORD_SOURCE: &str = "/etc/weir-config/redis-password.yaml";
 /// The first version that names listeners after their ports by default.
 const NAMED_BY_PORT: (u32, u32) = (1, 10);
 
+/// How many bytes of a body its listeners keep by default.
+const BUFFER: usize = 32 * 1024;
+
 const PATCHES: &str = "
 apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: EnvoyPatchPolicy
@@ -86,7 +89,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
         }
         None => {
             for listener in &arguments.listener {
-                patches.push(insert(rendering, &shipped, &namespace, listener)?);
+                patches.extend(listener_patches(rendering, &shipped, &namespace, listener)?);
             }
         }
     }
@@ -102,13 +105,13 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     Ok(documents(made))
 }
 
-/// Puts the limiter before the router of a listener.
-fn insert(
+/// Puts the limiter before the router of a listener. If a policy reads bodies, the listener also keeps as much of them.
+fn listener_patches(
     rendering: &Rendering<'_>,
     shipped: &Shipped,
     namespace: &str,
     listener: &str,
-) -> Result<Tree, Failure> {
+) -> Result<Vec<Tree>, Failure> {
     let (name, port) = host_and_port("listener", listener).map_err(|said| said.replace("HOST", "NAME"))?;
     let name = if rendering.version < NAMED_BY_PORT {
         format!("{namespace}/{}/{name}", rendering.arguments.gateway)
@@ -124,7 +127,17 @@ operation: {op: add, jsonPath: "..http_filters[?(@.name=='envoy.filters.http.rou
 "#;
     let values =
         [("type", Kind::Listener.type_url().into()), ("name", name.into()), ("filter", filter.into())];
-    Ok(Tree::template(yaml, &values))
+    let mut patches = vec![Tree::template(yaml, &values)];
+    if let Some(max_bytes) = rendering.max_body().filter(|max_bytes| *max_bytes > BUFFER) {
+        let yaml = "
+type: $type
+name: $name
+operation: {op: add, path: /per_connection_buffer_limit_bytes, value: $bytes}
+";
+        let [name, kind, _] = values;
+        patches.push(Tree::template(yaml, &[kind, name, ("bytes", (max_bytes as u64).into())]));
+    }
+    Ok(patches)
 }
 
 fn proxy_comment(rendering: &Rendering<'_>) -> Vec<String> {

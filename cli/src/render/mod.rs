@@ -147,6 +147,11 @@ impl Rendering<'_> {
     const fn reads_bodies(&self) -> bool {
         self.config.request_body.wanted.is_some()
     }
+
+    /// How large a body may be that a policy reads.
+    fn max_body(&self) -> Option<usize> {
+        self.config.request_body.wanted.as_ref().map(|wanted| wanted.max_bytes())
+    }
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {

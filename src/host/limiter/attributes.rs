@@ -38,12 +38,12 @@ pub(super) fn response_body(size: usize) -> Vec<u8> {
     hostcalls::get_buffer(BufferType::HttpResponseBody, 0, size).ok().flatten().unwrap_or_default()
 }
 
-/// So many bytes of the request's body, from this one on: of what Envoy keeps of it since the request was paused.
-pub(super) fn request_body(from: usize, size: usize) -> Vec<u8> {
+/// So many bytes of the request's body: the part that is effective.
+pub(super) fn request_body(size: usize) -> Vec<u8> {
     if size == 0 {
         return Vec::new();
     }
-    hostcalls::get_buffer(BufferType::HttpRequestBody, from, size).ok().flatten().unwrap_or_default()
+    hostcalls::get_buffer(BufferType::HttpRequestBody, 0, size).ok().flatten().unwrap_or_default()
 }
 
 impl HostAttributes {

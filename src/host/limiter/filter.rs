@@ -17,20 +17,16 @@ use crate::session::{Next, Session, Show};
 pub(super) struct Filter {
     worker: Rc<RefCell<Worker>>,
     session: Session,
-    /// How many bytes of the body the session has seen.
-    seen: usize,
 }
 
 impl Filter {
     pub const fn new(id: u32, worker: Rc<RefCell<Worker>>) -> Self {
-        Self { worker, session: Session::new(id), seen: 0 }
+        Self { worker, session: Session::new(id) }
     }
 
-    /// More of the request's body has come, so many bytes in all since it was paused.
+    /// So many more bytes of the request's body have come.
     fn body_has(&mut self, bytes: usize, is_end: bool) -> FilterAction {
-        let seen = std::mem::replace(&mut self.seen, bytes);
-        let mut feed =
-            |body: &mut Body| body.feed(&attributes::request_body(seen, bytes.saturating_sub(seen)));
+        let mut feed = |body: &mut Body| body.feed(&attributes::request_body(bytes));
         let exchange = HostAttributes::new(false);
         let next = self.session.body(&mut *self.worker.borrow_mut(), &exchange, &mut feed, is_end);
         act(next)
@@ -60,17 +56,20 @@ impl HttpContext for Filter {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> FilterAction {
         let exchange = HostAttributes::new(end_of_stream);
         let next = self.session.headers(&mut *self.worker.borrow_mut(), &exchange);
+        if matches!(next, Next::AwaitBody) {
+            weir_pause::await_body();
+        }
         act(next)
     }
 
-    // Called while the request is paused only where the plugin's configuration in Envoy has `allow_on_headers_stop_iteration`. Then
-    // Envoy would go on with the request if these did not pause it again.
+    // Envoy calls these for a paused request only if it waits for its body, and the plugin's configuration in Envoy has
+    // `allow_on_headers_stop_iteration`. Then Envoy would go on with the request if these did not pause it again.
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> FilterAction {
         self.body_has(size, end_of_stream)
     }
 
     fn on_http_request_trailers(&mut self, _count: usize) -> FilterAction {
-        self.body_has(self.seen, true)
+        self.body_has(0, true)
     }
 
     fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> FilterAction {

@@ -151,7 +151,6 @@ fn forms() {
 }
 
 fn unreadable() {
-    // Less than what Envoy keeps of a body: beyond that it answers 413 by itself.
     let world = world(&logins("").replace("1048576", "500000"), 1);
     let rows = [
         ("no json", Request::post("/login", b"user=ann"), 403),

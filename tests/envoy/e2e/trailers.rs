@@ -7,15 +7,16 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::envoy::Envoy;
+use crate::support::envoy::{Envoy, Template, resident};
 use crate::support::http;
 use crate::support::http2::front;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
+use crate::support::tried::is_full;
 use crate::support::upstream::{Upstream, body_account};
 use crate::support::weir::{Statuses, World, reading_bodies, template, with_trailers};
 use crate::support::{PATIENCE, eventually};
@@ -30,6 +31,8 @@ pub const TESTS: &[(&str, fn())] = &[
     ("trailers: a request that waits for its body, and for a permit", queued_with_its_body),
     ("trailers: without redis, on_failure decides", frozen),
     ("trailers and bodies: a client that expects 100-continue", continues),
+    ("uploads: files pass, however weir pauses their requests", uploads),
+    ("uploads: a body that is too large to be read", too_large),
 ];
 
 const BODY: &str = r#"{"user": {"name": "ann"}, "text": "some"}"#;
@@ -54,10 +57,14 @@ struct Both {
 
 impl Both {
     fn start(limiter: &str) -> Self {
+        Self::with(limiter, with_trailers)
+    }
+
+    fn with(limiter: &str, change: impl FnOnce(Template) -> Template) -> Self {
         let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
         let network = Proxy::start(redis.address());
         let template = template(limiter, network.address(), upstream.address());
-        let world = World { envoys: vec![with_trailers(reading_bodies(template)).start()], redis, upstream };
+        let world = World { envoys: vec![change(reading_bodies(template)).start()], redis, upstream };
         Self { front: front(world.edge()), world, network }
     }
 
@@ -322,4 +329,86 @@ fn continuing_upstream() -> SocketAddr {
         }
     });
     address
+}
+
+const MIB: usize = 1024 * 1024;
+
+/// A listener that keeps little of a body, as Envoy Gateway's does.
+fn keeping_little(template: Template) -> Template {
+    template.with("  - name: edge\n", "  - name: edge\n    per_connection_buffer_limit_bytes: 32768\n")
+}
+
+/// `policy`, for paths with this prefix.
+fn below(prefix: &str, policy: &str) -> String {
+    policy.replacen('{', &format!(r#"{{"match": {{"path": {{"prefix": "{prefix}"}}}}, "#), 1)
+}
+
+/// The status and the body of the response. A request may be rejected before all of it was sent.
+fn upload(edge: SocketAddr, request: http::Request) -> (u16, String) {
+    let connection = TcpStream::connect(edge).expect("a connection");
+    connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut writer = connection.try_clone().expect("a socket");
+    let sending = thread::spawn(move || {
+        let _ = writer.write_all(&request.into_bytes());
+    });
+    let message = http::read(&mut BufReader::new(&connection)).expect("a response").expect("a response");
+    let _ = connection.shutdown(Shutdown::Both);
+    sending.join().expect("it is sent");
+    let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status"), String::from_utf8(message.body).expect("text"))
+}
+
+/// One policy reads bodies, and files of other paths pass: Envoy stops reading from a client whose request waits.
+fn uploads() {
+    let held = r#""algorithm": "leaky_bucket", "rate": "10/s", "burst": 1, "max_delay": "10s""#;
+    let policies = [
+        below("/login", &policy("login", USER, &bucket(9))),
+        below("/held", &policy("held", ALL, held)),
+        below("/queued", &policy("permits", ALL, PERMIT)),
+        policy("all", ALL, &bucket(999)),
+    ];
+    let both = Both::with(&limiter("10s", &policies.each_ref().map(String::as_str)), keeping_little);
+    both.network.set(Network::Slow(Duration::from_millis(100)));
+    let rows =
+        [("/files", 8), ("/held", 2), ("/queued", 2)].into_iter().chain(is_full().then_some(("/files", 64)));
+    for (path, mib) in rows {
+        let body = vec![b'x'; mib * MIB];
+        let account = body_account(&body);
+        let before = resident(both.world.envoy().pid());
+        thread::scope(|scope| {
+            for (protocol, edge) in both.edges() {
+                for request in [http::Request::post(path, &body), http::Request::chunked(path, &body)] {
+                    let (account, how) = (&account, format!("{protocol}, {path}, {mib} MiB"));
+                    scope.spawn(move || {
+                        let (status, text) = upload(edge, request);
+                        assert_eq!((status, text.contains(account)), (200, true), "{how}: {text}");
+                    });
+                }
+            }
+        });
+        let grown = resident(both.world.envoy().pid()).saturating_sub(before);
+        assert!(grown < 64 * 1024, "{path}, {mib} MiB: Envoy has taken {grown} KiB more");
+    }
+}
+
+/// A policy needs a body that is larger than it may be: the body is one that cannot be read.
+fn too_large() {
+    let limiter = limiter("10s", &[&policy("login", USER, &bucket(99))]).replacen(
+        '{',
+        r#"{"request_body": {"max_bytes": 16384}, "#,
+        1,
+    );
+    let both = Both::with(&limiter, keeping_little);
+    for (protocol, edge) in both.edges() {
+        for (size, status) in [(16_384, 200), (16_385, 403), (40_000, 403), (2 * MIB, 403)] {
+            let (start, end) = (r#"{"user": {"name": "ann"}, "text": ""#, r#""}"#);
+            let text = "x".repeat(size - start.len() - end.len());
+            let body = [start, &text, end].concat();
+            for request in
+                [http::Request::post("/", body.as_bytes()), http::Request::chunked("/", body.as_bytes())]
+            {
+                assert_eq!(upload(edge, request).0, status, "{protocol}, {size} bytes");
+            }
+        }
+    }
 }

@@ -58,6 +58,7 @@ pub fn warnings(wired: &Wired<'_>, found: &mut Vec<Finding>) {
     underscores(wired, manager, found);
     appended(wired, manager, found);
     idle(wired, manager, found);
+    buffer(wired, found);
     trailers(wired, manager, found);
     continues(wired, manager, found);
     preflights(wired, manager, found);
@@ -134,6 +135,27 @@ fn underscores(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
     let advice = "Write `common_http_protocol_options: {headers_with_underscores_action: REJECT_REQUEST}`";
     let place = manager.place_of("http_filters");
     found.push(Finding::warning(code::UNDERSCORE_HEADERS, place, FIELD, reason, advice));
+}
+
+/// A listener that keeps less of a body than a policy may read.
+fn buffer(wired: &Wired<'_>, found: &mut Vec<Finding>) {
+    const FIELD: &str = "per_connection_buffer_limit_bytes";
+    let Some(wanted) = &wired.config.request_body.wanted else { return };
+    let listener = wired.carrier.around.iter().find(|node| node.get("filter_chains").is_some());
+    let Some((listener, kept)) =
+        listener.and_then(|node| Some((node, node.get(FIELD)?.text_or_number()?.parse::<u64>().ok()?)))
+    else {
+        return;
+    };
+    if kept < wanted.max_bytes() as u64 {
+        let reason = format!(
+            "Envoy stops reading from a client after {kept} bytes, and a policy waits for bodies of up to {} (`request_body.max_bytes`): \
+             requests with such a body get 408",
+            wanted.max_bytes()
+        );
+        let advice = "Write a larger number, or a smaller `max_bytes`";
+        found.push(Finding::warning(code::SMALL_BUFFER, listener.place_of(FIELD), FIELD, reason, advice));
+    }
 }
 
 /// A chain to which Envoy itself appends this machine's address.

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::stored::Stored;
 use super::{documents, limiter, limits, of_kind, render, two_regions, walk};
+use crate::support::envoy::Template;
+use crate::support::http::{self, Request};
 use crate::support::root;
 use crate::support::weir::plugin;
 
@@ -22,6 +24,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("gateway: two regions, each with a Redis Cluster", || regions("cluster")),
     ("gateway: with the names of version 1.10", || patched("redis", "1.10", "tcp-80")),
     ("gateway: the limiter as an EnvoyExtensionPolicy", extended),
+    ("gateway: a policy that reads bodies", bodies),
     ("gateway: two listeners, one of them with two filter chains", several_listeners),
 ];
 
@@ -113,10 +116,14 @@ fn apply_patches(policy: &Value, config: &mut Value) -> usize {
             all.push(operation["value"].clone());
             continue;
         }
-        // The only expression: the router of each chain. To add there is to insert before it.
-        assert_eq!(operation["jsonPath"], "..http_filters[?(@.name=='envoy.filters.http.router')]");
         let resource = all.iter_mut().find(|resource| resource["name"] == patch["name"]);
         let resource = resource.unwrap_or_else(|| panic!("no listener {}", patch["name"]));
+        if let Some(field) = operation["path"].as_str().and_then(|path| path.strip_prefix('/')) {
+            resource[field] = operation["value"].clone();
+            continue;
+        }
+        // The only expression: the router of each chain. To add there is to insert before it.
+        assert_eq!(operation["jsonPath"], "..http_filters[?(@.name=='envoy.filters.http.router')]");
         walk(resource, &mut |value| {
             let Some(filters) = value.get_mut("http_filters").and_then(Value::as_array_mut) else { return };
             let router = filters
@@ -216,6 +223,23 @@ fn extended() {
     assert!(!text.contains("jsonPath"), "the limiter is there twice: {text}");
     limits(&apply(&stored, &text, "default/eg/http"), "default/eg/http");
     assert!(stored.asked(), "Redis has run no script");
+}
+
+/// Its listeners keep half as much of a body as a policy may read.
+fn bodies() {
+    let stored = Stored::start("redis");
+    let limiter = limiter()
+        .replace(r#"{"literal": "all"}"#, r#"{"body_json": {"path": "user"}, "on_missing": "deny"}"#);
+    let text = render(stored.folder.path(), &limiter, &stored.arguments("envoy-gateway", "wasm"));
+    let envoy = Template::new(&apply(&stored, &text, "default/eg/http").to_string()).start();
+    let body = format!(r#"{{"text": "{}", "user": "ann"}}"#, "x".repeat(60_000));
+    for status in [200, 200, 200, 429] {
+        let request = Request::post("/", body.as_bytes());
+        assert_eq!(
+            http::send(envoy.address("default/eg/http"), &request).expect("a response").status,
+            status
+        );
+    }
 }
 
 fn several_listeners() {
