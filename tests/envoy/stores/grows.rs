@@ -359,7 +359,7 @@ static_resources:
       - name: tcp_proxy
         typed_config:
           "@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
-          stat_prefix: edge
+          stat_prefix: tcp
           cluster: upstream
   clusters:
   - name: upstream
