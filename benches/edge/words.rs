@@ -5,7 +5,6 @@ use crate::MANY;
 use crate::report::{Report, Row};
 use crate::service::RATELIMIT;
 use crate::stats::Estimate;
-use crate::targets;
 
 const LUA: &str = "nginx + lua";
 
@@ -48,11 +47,6 @@ pub fn page(report: &Report) -> String {
         for name in ["weir native exact", "weir exact", LUA].into_iter().chain(services) {
             page += &latency(report, name, subjects);
         }
-    }
-    page += "\n## The targets\n\n";
-    for target in targets::targets(report) {
-        let is = target.is.as_ref().map_or(String::new(), |is| format!(" It is {}.", shown(is, 3)));
-        page += &format!("- {}, at most {}: **{}**.{is}\n", target.what, target.at_most, target.verdict());
     }
     page
 }

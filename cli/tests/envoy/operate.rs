@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::support::envoy::Template;
 use crate::support::http::{self, Request};
@@ -16,7 +17,7 @@ use crate::support::redis::{Redis, free_address};
 use crate::support::regions::with_stores;
 use crate::support::upstream::Upstream;
 use crate::support::weir::{Host, World, template_on};
-use crate::support::{TempFolder, eventually, eventually_within, ignored_unless, root};
+use crate::support::{PATIENCE, TempFolder, eventually, eventually_within, ignored_unless, root};
 use serde_json::Value;
 
 /// What cannot run here, and why.
@@ -263,7 +264,7 @@ fn concrete(query: &str) -> String {
 fn unbounded(expr: &str) -> String {
     match expr.strip_prefix("absent(") {
         Some(inner) => inner.trim_end_matches(')').to_owned(),
-        None => expr.rsplit_once(" > ").map_or(expr, |(query, _)| query).to_owned(),
+        None => expr.split_once(" > ").map_or(expr, |(query, _)| query).to_owned(),
     }
 }
 
@@ -275,18 +276,17 @@ fn scraped(host: Host) {
     let from_rules = rules.iter().map(|rule| (rule.name().to_owned(), unbounded(&rule.expr)));
     let mut queries: Vec<_> =
         crate::queries::dashboard(&read("operate/dashboard.json")).into_iter().chain(from_rules).collect();
-    let mut unanswered = Vec::new();
-    eventually_within(Duration::from_secs(40), "an answer to every query", || {
+    // What the alerts wait for must have been scraped by then.
+    let begin = Instant::now();
+    while !queries.is_empty() && begin.elapsed() < PATIENCE {
         traffic(edge);
         queries.retain(|(_, query)| {
             let values = prometheus.query(&concrete(query));
             values.is_empty() || values.iter().any(|value| value.is_nan())
         });
-        unanswered.clone_from(&queries);
-        // What the alerts wait for must have been scraped by then.
-        queries.is_empty().then_some(())
-    });
-    assert!(unanswered.is_empty(), "{unanswered:#?}\n{}", prometheus.log());
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(queries.is_empty(), "without an answer: {queries:#?}\n{}", prometheus.log());
     let of = |query: &str| prometheus.query(query).iter().sum::<f64>();
     for query in [
         r#"weir_policy_requests{policy="per%2Euser", outcome="denied", source="absent"}"#,
