@@ -16,7 +16,7 @@
 )]
 
 use weir_support::redis;
-use weir_support::rows;
+use weir_support::table;
 
 use redis::{Connection, Redis};
 use weir::limit::{
@@ -75,7 +75,7 @@ fn main() {
     let summary = serde_json::json!({"redis": version, "subjects": SUBJECTS, "cases": rows});
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/capacity");
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("summary.json"), rows::rows(&summary)).unwrap();
+    std::fs::write(folder.join("summary.json"), table::rows(&summary)).unwrap();
 }
 
 /// Bytes for each subject, and seconds of CPU time for each check.

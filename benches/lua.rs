@@ -24,7 +24,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_support::redis;
-use weir_support::rows;
+use weir_support::table;
 
 use redis::{Connection, Redis};
 use weir::limit::{
@@ -315,7 +315,7 @@ fn dump(server: &Redis) -> u64 {
 fn write(name: &str, rows: &[serde_json::Value]) {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
     std::fs::create_dir_all(&directory).unwrap();
-    std::fs::write(directory.join(name), rows::rows(&rows.into())).unwrap();
+    std::fs::write(directory.join(name), table::rows(&rows.into())).unwrap();
 }
 
 /// A write of the usage journal about as many subjects as it may have; the time is that of one of them. So that Redis does not take it for

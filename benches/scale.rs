@@ -20,7 +20,7 @@
     clippy::unwrap_used
 )]
 
-use weir_support::rows;
+use weir_support::table;
 use weir_support::worker;
 use weir_support::world;
 
@@ -529,5 +529,5 @@ fn main() {
     let summary = json!({ "service": service, "cases": results.into_inner().unwrap() });
     let folder = root().join("target/scale");
     std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::write(folder.join("summary.json"), rows::rows(&summary)).expect("the file");
+    std::fs::write(folder.join("summary.json"), table::rows(&summary)).expect("the file");
 }

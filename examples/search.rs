@@ -4,8 +4,8 @@
 //! `make search` runs it. A row ends after so many seconds of processor time: `SECONDS_EACH`, 60 unless set.
 #![allow(missing_docs, clippy::expect_used, clippy::panic)]
 
-use weir_support::rows;
 use weir_support::search;
+use weir_support::table;
 
 use std::path::Path;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn main() -> std::io::Result<()> {
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/search");
     fs::create_dir_all(&folder)?;
-    fs::write(folder.join("summary.json"), rows::rows(&json!({ "rows": rows })))?;
+    fs::write(folder.join("summary.json"), table::rows(&json!({ "rows": rows })))?;
     println!("The figures are in {}.", folder.join("summary.json").display());
     Ok(())
 }

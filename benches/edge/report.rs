@@ -223,7 +223,7 @@ impl Report {
         fs::write(folder.join("table.txt"), table)?;
         fs::write(folder.join("costs.md"), words::page(self))?;
         let summary = self.summary();
-        fs::write(folder.join("summary.json"), support::rows::rows(&summary))?;
+        fs::write(folder.join("summary.json"), support::table::rows(&summary))?;
         fs::write(folder.join("cpu.svg"), bars::cpu(&summary))?;
         fs::write(folder.join("latency.svg"), bars::latency(&summary))?;
         eprintln!("wrote table.txt, costs.md, summary.json, cpu.svg and latency.svg in {name}");

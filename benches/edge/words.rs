@@ -5,6 +5,7 @@ use crate::MANY;
 use crate::report::{Report, Row};
 use crate::service::RATELIMIT;
 use crate::stats::Estimate;
+use crate::targets;
 
 const LUA: &str = "nginx + lua";
 

@@ -91,7 +91,8 @@ impl FixedWindow {
 
     /// Whether the state is one number: windows follow the clock, fewer than two units come a microsecond, and none
     /// are owed. In one number, more units would be those of a later window.
-    pub(crate) fn is_marked(&self) -> bool {
+    #[must_use]
+    pub fn is_marked(&self) -> bool {
         self.align == Align::Clock && self.limit < self.window.0.saturating_mul(2) && self.debt == 0
     }
 

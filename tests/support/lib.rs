@@ -60,8 +60,6 @@ pub mod redis;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod regions;
 #[cfg(not(target_arch = "wasm32"))]
-pub mod rows;
-#[cfg(not(target_arch = "wasm32"))]
 pub mod search;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod sentinel;

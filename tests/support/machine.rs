@@ -164,7 +164,7 @@ pub fn has_parts() -> bool {
 pub fn write_summary(to: &str, summary: &serde_json::Value) {
     let path = root().join("target").join(to);
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder for the summary");
-    std::fs::write(path, crate::rows::rows(summary)).expect("the summary");
+    std::fs::write(path, crate::table::rows(summary)).expect("the summary");
 }
 
 /// What may be shared between trials, one of which has panicked.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables of named cases.
+//! Tables: of named cases, and of what was measured.
+
+use serde_json::Value;
 
 /// Runs a table and names every row that is wrong.
 pub fn each<T>(rows: impl IntoIterator<Item = (T, String, String)>)
@@ -12,4 +14,25 @@ where
         .map(|(row, found, wanted)| format!("{row}: found {found}, wanted {wanted}"))
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The JSON of what was measured, a list or an object whose lists are tables: a line for each row, so that it is short, and a change of a row is a
+/// change of a line.
+pub fn rows(value: &Value) -> String {
+    let list = |rows: &[Value]| {
+        let rows: Vec<_> = rows.iter().map(Value::to_string).collect();
+        format!("[\n{}\n]", rows.join(",\n"))
+    };
+    let field = |(name, value): (&String, &Value)| {
+        let value = value.as_array().map_or_else(|| value.to_string(), |rows| list(rows));
+        format!("\"{name}\":{value}")
+    };
+    match value {
+        Value::Array(rows) => list(rows) + "\n",
+        Value::Object(fields) => {
+            let fields: Vec<_> = fields.iter().map(field).collect();
+            format!("{{\n{}\n}}\n", fields.join(",\n"))
+        }
+        other => format!("{other}\n"),
+    }
 }

@@ -144,8 +144,8 @@ impl Rendering<'_> {
     }
 
     /// Whether Envoy has to show the plugin the bodies of requests that wait.
-    const fn reads_bodies(&self) -> bool {
-        self.config.request_body.wanted.is_some()
+    fn reads_bodies(&self) -> bool {
+        self.max_body().is_some()
     }
 
     /// How large a body may be that a policy reads.

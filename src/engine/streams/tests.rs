@@ -58,6 +58,12 @@ impl Transport for Rc<Host> {
     }
 }
 
+/// A batch. Its body is its number.
+fn outgoing(id: BatchId) -> Outgoing {
+    let body = vec![u8::try_from(id).expect("a small number")];
+    Outgoing { id, store: 0, body, replies: 1, slots: Slots::Normal }
+}
+
 struct World {
     host: Rc<Host>,
     streams: Streams<Rc<Host>>,
@@ -80,12 +86,7 @@ impl World {
         let id = BatchId::from(self.batch);
         self.streams.begin_callback(true);
         self.streams.rotate(self.now);
-        self.streams
-            .send(
-                Outgoing { id, store: 0, body: vec![self.batch], replies: 1, slots: Slots::Normal },
-                self.now,
-            )
-            .expect("sent");
+        self.streams.send(outgoing(id), self.now).expect("sent");
         id
     }
 
@@ -93,12 +94,7 @@ impl World {
     fn began(&mut self, token: Token) {
         match self.streams.began(token, self.now) {
             Some(Began::Connected(id)) => {
-                let body = vec![u8::try_from(id).expect("a small number")];
-                assert_eq!(
-                    self.streams
-                        .send(Outgoing { id, store: 0, body, replies: 1, slots: Slots::Normal }, self.now),
-                    Ok(Sent::Now)
-                );
+                assert_eq!(self.streams.send(outgoing(id), self.now), Ok(Sent::Now));
             }
             began => assert_eq!(began, None),
         }
@@ -134,6 +130,15 @@ impl World {
         let mut world = Self::new();
         let batch = world.send();
         world.began(1);
+        world.answered(1, batch);
+        world
+    }
+
+    /// The same five seconds later: its successor is opening.
+    fn renewing() -> Self {
+        let mut world = Self::warm();
+        world.after(5_000);
+        let batch = world.send();
         world.answered(1, batch);
         world
     }
@@ -181,10 +186,7 @@ fn an_old_stream_is_left_when_its_successor_is_open_and_not_before() {
 
 #[test]
 fn an_old_stream_that_carries_nothing_is_closed_at_once() {
-    let mut world = World::warm();
-    world.after(5_000);
-    let batch = world.send();
-    world.answered(1, batch);
+    let mut world = World::renewing();
     world.began(2);
     let batch = world.send();
     assert_eq!(world.streams.answered(2), Some(batch));
@@ -247,10 +249,7 @@ fn a_host_that_opens_nothing_is_not_asked_all_the_time() {
 
 #[test]
 fn a_successor_that_does_not_open_is_given_up_for_another() {
-    let mut world = World::warm();
-    world.after(5_000);
-    let batch = world.send();
-    world.answered(1, batch);
+    let mut world = World::renewing();
     world.after(1_000);
     world.rotate();
     world.streams.clear();
@@ -273,13 +272,7 @@ fn a_stream_that_never_opens_keeps_its_batch_for_a_second() {
     world.rotate();
     world.streams.clear();
     assert_eq!((world.ready(), world.open()), (Some(batch), vec![]));
-    assert_eq!(
-        world.streams.send(
-            Outgoing { id: batch, store: 0, body: vec![1], replies: 1, slots: Slots::Normal },
-            world.now
-        ),
-        Ok(Sent::Connecting)
-    );
+    assert_eq!(world.streams.send(outgoing(batch), world.now), Ok(Sent::Connecting));
     world.began(2);
     assert_eq!(world.carried(2), [batch]);
 }
@@ -297,10 +290,6 @@ fn a_batch_that_finds_no_idle_stream_takes_the_one_that_opens() {
     assert_eq!(world.open(), [2], "the new stream has replaced the old one all the same");
     let third = world.send();
     assert_eq!(world.streams.closed(2, UNAVAILABLE, world.now), Closed::Lost(third, StoreFailure::Refused));
-}
-
-fn outgoing(id: u8) -> Outgoing {
-    Outgoing { id: id.into(), store: 0, body: vec![id], replies: 1, slots: Slots::Normal }
 }
 
 /// The store has ended the connection together with its reply, and Envoy reports the close only after this callback. What is sent on the
@@ -334,10 +323,7 @@ fn an_answer_that_is_the_last_of_its_stream_counts_and_nothing_follows_on_it() {
 /// If the store ends the successor with its first reply, the store is known to answer there, so the old stream is closed all the same.
 #[test]
 fn a_successor_that_ends_with_its_first_answer_has_replaced_the_old_stream() {
-    let mut world = World::warm();
-    world.after(5_000);
-    let batch = world.send();
-    world.answered(1, batch);
+    let mut world = World::renewing();
     world.began(2);
     let batch = world.send();
     assert_eq!(world.streams.answered(2), Some(batch));
@@ -408,10 +394,7 @@ fn a_successor_that_the_store_answers_badly_takes_no_place() {
     };
     let silent: Fails = |world, batch| world.streams.abandon(batch, world.now);
     for fails in [refused, silent] {
-        let mut world = World::warm();
-        world.after(5_000);
-        let batch = world.send();
-        world.answered(1, batch);
+        let mut world = World::renewing();
         world.began(2);
         let batch = world.send();
         assert_eq!(world.carried(2), [batch]);

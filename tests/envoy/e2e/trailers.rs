@@ -124,15 +124,20 @@ impl Sent {
 
     /// The status of the response. If the upstream has answered, it has received all of this request.
     fn status(self) -> u16 {
-        let message = http::read(&mut BufReader::new(self.connection)).expect(&self.how).expect(&self.how);
-        let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let (status, text) = (status.expect("a status"), String::from_utf8(message.body).expect("text"));
+        let (status, text) = response(&self.connection, &self.how);
         if status == 200 {
             let end = format!("\n{}\nx-number: {}\n", body_account(BODY.as_bytes()), self.number);
             assert!(text.ends_with(&end), "{}: {text}", self.how);
         }
         status
     }
+}
+
+/// The status and the body of the response that comes on a connection. `how` says of what.
+fn response(connection: &TcpStream, how: &str) -> (u16, String) {
+    let message = http::read(&mut BufReader::new(connection)).expect(how).expect(how);
+    let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status"), String::from_utf8(message.body).expect("text"))
 }
 
 fn statuses(sent: Vec<Sent>) -> Statuses {
@@ -343,7 +348,7 @@ fn below(prefix: &str, policy: &str) -> String {
     policy.replacen('{', &format!(r#"{{"match": {{"path": {{"prefix": "{prefix}"}}}}, "#), 1)
 }
 
-/// The status and the body of the response. A request may be rejected before all of it was sent.
+/// Sends a request while it reads the response: a request may be rejected before all of it was sent.
 fn upload(edge: SocketAddr, request: http::Request) -> (u16, String) {
     let connection = TcpStream::connect(edge).expect("a connection");
     connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -351,11 +356,10 @@ fn upload(edge: SocketAddr, request: http::Request) -> (u16, String) {
     let sending = thread::spawn(move || {
         let _ = writer.write_all(&request.into_bytes());
     });
-    let message = http::read(&mut BufReader::new(&connection)).expect("a response").expect("a response");
+    let response = response(&connection, "an upload");
     let _ = connection.shutdown(Shutdown::Both);
     sending.join().expect("it is sent");
-    let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
-    (status.expect("a status"), String::from_utf8(message.body).expect("text"))
+    response
 }
 
 /// One policy reads bodies, and files of other paths pass: Envoy stops reading from a client whose request waits.

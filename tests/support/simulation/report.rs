@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cases::{self, Case};
 use super::{Figures, Run, Setup, Way, charts, figures};
-use crate::rows;
+use crate::table;
 
 /// Where `docs/regions.md` holds the generated tables.
 pub const BEGIN: &str = "<!-- simulated: begin -->\n";
@@ -88,7 +88,7 @@ impl Report {
         for (name, runs) in [("moving", &self.moving), ("flows", &self.flows), ("unequal", &self.unequal)] {
             cases.extend(runs.iter().map(|(setup, run)| row(name, setup, &Figures::new(setup, run))));
         }
-        rows::rows(&json!({ "cases": cases }))
+        table::rows(&json!({ "cases": cases }))
     }
 
     /// The tables in `docs/regions.md`.

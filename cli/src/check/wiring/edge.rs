@@ -64,6 +64,11 @@ pub fn warnings(wired: &Wired<'_>, found: &mut Vec<Finding>) {
     preflights(wired, manager, found);
 }
 
+/// The listener around the limiter, if the file shows it.
+fn listener<'a>(wired: &Wired<'a>) -> Option<&'a Node> {
+    wired.carrier.around.iter().copied().find(|node| node.get("filter_chains").is_some())
+}
+
 /// A cors filter behind weir: weir counts what that would answer.
 fn preflights(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
     let is_around =
@@ -99,9 +104,7 @@ fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
     // Who sets one of these has thought about it.
     let knows = manager.is_true("use_remote_address")
         || ["xff_num_trusted_hops", "original_ip_detection_extensions"].iter().any(|name| is_set(name));
-    let Some(listener) = wired.carrier.around.iter().find(|node| node.get("filter_chains").is_some()) else {
-        return;
-    };
+    let Some(listener) = listener(wired) else { return };
     let bound = listener.at(&["address", "socket_address", "address"]).and_then(Node::text);
     // A sidecar says in which direction its traffic goes.
     let is_edge =
@@ -123,8 +126,7 @@ fn underscores(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
     const FIELD: &str = "headers_with_underscores_action";
     let options = manager.get("common_http_protocol_options");
     let action = options.map(|options| options.text_of(FIELD)).unwrap_or_default();
-    let is_shown = wired.carrier.around.iter().any(|node| node.get("filter_chains").is_some());
-    if !is_shown || matches!(action, "REJECT_REQUEST" | "DROP_HEADER") {
+    if listener(wired).is_none() || matches!(action, "REJECT_REQUEST" | "DROP_HEADER") {
         return;
     }
     let Some(header) = header_with_hyphen(wired.config) else { return };
@@ -141,13 +143,9 @@ fn underscores(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
 fn buffer(wired: &Wired<'_>, found: &mut Vec<Finding>) {
     const FIELD: &str = "per_connection_buffer_limit_bytes";
     let Some(wanted) = &wired.config.request_body.wanted else { return };
-    let listener = wired.carrier.around.iter().find(|node| node.get("filter_chains").is_some());
-    let Some((listener, kept)) =
-        listener.and_then(|node| Some((node, node.get(FIELD)?.text_or_number()?.parse::<u64>().ok()?)))
-    else {
-        return;
-    };
-    if kept < wanted.max_bytes() as u64 {
+    let Some(listener) = listener(wired) else { return };
+    let kept = listener.get(FIELD).and_then(Node::text_or_number).and_then(|kept| kept.parse::<u64>().ok());
+    if let Some(kept) = kept.filter(|kept| *kept < wanted.max_bytes() as u64) {
         let reason = format!(
             "Envoy stops reading from a client after {kept} bytes, and a policy waits for bodies of up to {} (`request_body.max_bytes`): \
              requests with such a body get 408",
@@ -160,8 +158,8 @@ fn buffer(wired: &Wired<'_>, found: &mut Vec<Finding>) {
 
 /// A chain to which Envoy itself appends this machine's address.
 fn appended(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
-    let listener = wired.carrier.around.iter().find(|node| node.get("filter_chains").is_some());
-    let bound = listener.and_then(|listener| listener.at(&["address", "socket_address", "address"])?.text());
+    let bound =
+        listener(wired).and_then(|listener| listener.at(&["address", "socket_address", "address"])?.text());
     let appends = manager.is_true("use_remote_address") && !manager.is_true("skip_xff_append");
     if bound.is_some_and(is_local) && appends && *wired.config.trust.proxies() == Proxies::Hops(1) {
         let reason = "Envoy appends this machine's own address to the chain of a connection from this machine, and one hop leads to \

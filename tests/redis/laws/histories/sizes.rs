@@ -48,13 +48,9 @@ fn three_sizes() -> BoxedStrategy<[Limit; 3]> {
     sized.prop_filter_map("in bounds", Result::ok).boxed()
 }
 
-/// Whether both sizes of a window that follows the clock are below two units a microsecond, or neither is: only those share a state, and the
-/// configuration refuses a `scale` across.
+/// Whether both sizes keep their state in one form. The configuration refuses a `scale` that changes the form.
 fn are_of_one_form(pair: &[Limit; 2]) -> bool {
-    let is_marked = |limit: &Limit| match limit {
-        Limit::FixedWindow(of) => of.align() == Align::Clock && of.limit() < 2 * of.window().0,
-        _ => false,
-    };
+    let is_marked = |limit: &Limit| matches!(limit, Limit::FixedWindow(of) if of.is_marked());
     is_marked(&pair[0]) == is_marked(&pair[1])
 }
 
