@@ -93,7 +93,7 @@ impl Template {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let name = format!("envoy-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let folder = super::folder_for_files().join(&name);
-        fs::create_dir_all(&folder).expect("a folder for Envoy's files");
+        super::empty_folder(&folder);
         let config = folder.join("envoy.yaml");
         // Envoys side by side must not share an abstract socket: all would listen on the same one. And a busy machine may need longer
         // than the shipped times to connect to the upstream, to send all of a request, and to answer it.

@@ -75,6 +75,16 @@ pub fn eventually_within<T>(patience: Duration, what: &str, mut happened: impl F
     }
 }
 
+/// Makes a folder whose name has the number of this process. Numbers come again, so an earlier process may have left its files there: an Envoy
+/// that tests asked for would be sought where the earlier one listened.
+///
+/// # Panics
+/// When the folder cannot be made.
+pub fn empty_folder(path: &Path) {
+    let _ = std::fs::remove_dir_all(path);
+    std::fs::create_dir_all(path).expect("a folder");
+}
+
 /// A folder under `target/tmp`; it is gone when dropped.
 #[derive(Debug)]
 pub struct TempFolder(PathBuf);
@@ -84,7 +94,7 @@ impl TempFolder {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let name = format!("{name}-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let path = folder_for_files().join(name);
-        std::fs::create_dir_all(&path).expect("a folder");
+        empty_folder(&path);
         Self(path)
     }
 

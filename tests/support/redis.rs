@@ -126,7 +126,7 @@ impl Redis {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let name = format!("weir-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&directory).expect("a directory for Redis");
+        super::empty_folder(&directory);
         Self {
             server: None,
             directory,

@@ -58,7 +58,7 @@ impl Secured {
         let number = STARTED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let files =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{}-{number}", std::process::id()));
-        fs::create_dir_all(&files).expect("a folder for certificates");
+        crate::support::empty_folder(&files);
         let redis = Redis::start_tls(name, &files, &["--tls-auth-clients", "no"]).expect("a redis-server");
         let mut admin = redis.connect();
         let password = format!(">{PASSWORD}");
