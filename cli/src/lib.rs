@@ -12,6 +12,7 @@ mod date;
 mod describe;
 mod diff;
 mod document;
+mod envoys;
 mod explain;
 mod finding;
 pub mod lab;

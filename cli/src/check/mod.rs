@@ -29,13 +29,15 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::document::{Node, Place};
+use super::envoys::{self, Version};
 use super::finding::{Finding, Severity};
 use super::source::{Limiter, Source, is_envoys, load_one};
 use super::{Ended, Found, Host, failed};
 use formats::Format;
 use warning::code;
 use weir::config::Config;
-use wiring::{Picture, Wired, inside};
+pub(super) use wiring::inside;
+use wiring::{Picture, Wired};
 
 /// What to check.
 #[derive(Args)]
@@ -46,6 +48,9 @@ pub(super) struct Arguments {
     /// What a plugin configuration is for: `weir.wasm`, or `libweir.so`. An Envoy configuration says that by itself.
     #[arg(long, value_enum, default_value_t = Host::Wasm)]
     host: Host,
+    /// The version of Envoy that reads the files: also say what it refuses or lacks.
+    #[arg(long, value_name = "X.Y")]
+    envoy: Option<Version>,
     /// Exit with status 1 if there are warnings.
     #[arg(long)]
     deny_warnings: bool,
@@ -79,7 +84,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     }
     let sources = arguments.files.iter().map(|path| Source::read(path)).collect::<Result<Vec<_>, _>>()?;
     let old = arguments.against.as_deref().map(load_one).transpose()?;
-    let reports = reports(&sources, arguments.host, old.as_ref(), &arguments.allow);
+    let reports = reports(&sources, arguments.host, old.as_ref(), arguments.envoy, &arguments.allow);
     formats::print(arguments.format, &reports, out).map_err(failed)?;
     let mut findings = reports.iter().flat_map(|report| &report.findings);
     let fails = |finding: &Finding| match finding.severity {
@@ -91,7 +96,13 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
 }
 
 /// What is found in files that belong together, but for warnings of these codes.
-fn reports<'a>(sources: &'a [Source], host: Host, old: Option<&Config>, allow: &[String]) -> Vec<Report<'a>> {
+fn reports<'a>(
+    sources: &'a [Source],
+    host: Host,
+    old: Option<&Config>,
+    envoy: Option<Version>,
+    allow: &[String],
+) -> Vec<Report<'a>> {
     let pictures: Vec<_> = sources.iter().map(Picture::of).collect();
     let has_limiter = sources.iter().any(|source| !source.limiters().is_empty());
     let mut reports = Vec::new();
@@ -99,6 +110,8 @@ fn reports<'a>(sources: &'a [Source], host: Host, old: Option<&Config>, allow: &
         // A part of an Envoy whose limiter is in another file.
         let is_part = has_limiter && !picture.has_all_clusters && source.documents.iter().any(is_envoys);
         let mut report = check(source, host, old, picture, &pictures);
+        let by_version = envoy.map(|version| envoys::findings(source, &source.limiters(), version));
+        report.findings.extend(by_version.unwrap_or_default());
         report.findings.retain(|finding| !(is_part && finding.code == "no-limiter"));
         report.findings.retain(|finding| !allow.iter().any(|code| code == finding.code));
         // The order of the file.
@@ -111,13 +124,13 @@ fn reports<'a>(sources: &'a [Source], host: Host, old: Option<&Config>, allow: &
 /// What is wrong with one file, in JSON.
 pub(super) fn json(source: Source) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
-    formats::print(Format::Json, &reports(&[source], Host::Wasm, None, &[]), &mut out)?;
+    formats::print(Format::Json, &reports(&[source], Host::Wasm, None, None, &[]), &mut out)?;
     Ok(out)
 }
 
 /// What is found in files that belong together, each with the name of its file.
 pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
-    let named = reports(sources, Host::Wasm, None, &[]).into_iter().flat_map(|report| {
+    let named = reports(sources, Host::Wasm, None, None, &[]).into_iter().flat_map(|report| {
         let name = report.source.name.as_str();
         report.findings.into_iter().map(move |finding| (finding, name))
     });

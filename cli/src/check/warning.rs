@@ -26,7 +26,7 @@ pub fn note(
 
 /// Each code, and under that name a section of docs/command.md.
 macro_rules! codes {
-    ($($name:ident = $code:literal;)*) => {
+    ($($name:ident = $code:expr;)*) => {
         pub mod code {
             $(#[allow(missing_docs)] pub const $name: &str = $code;)*
 
@@ -83,4 +83,5 @@ codes! {
     STORE_LISTENER_MISSING = "store-listener-missing";
     CLOCK_MISSING = "clock-missing";
     LISTENER_SETTINGS = "listener-settings";
+    UNTRIED_ENVOY = crate::envoys::UNTRIED;
 }

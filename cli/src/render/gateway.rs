@@ -6,6 +6,7 @@ use super::connections::Kind;
 use super::istio::parts;
 use super::shipped::{Shipped, code};
 use super::{Failure, Rendering, Store, documents, folder_of, host_and_port};
+use crate::envoys::Version;
 use crate::tree::{Map, Tree};
 
 /// The folder of the file that tells Envoy where the password is.
@@ -14,7 +15,7 @@ pub const PASSWORD_FOLDER: &str = "/etc/weir-config";
 pub const PASSWORD_SOURCE: &str = "/etc/weir-config/redis-password.yaml";
 
 /// The first version that names listeners after their ports by default.
-const NAMED_BY_PORT: (u32, u32) = (1, 10);
+const NAMED_BY_PORT: Version = Version(1, 10);
 
 /// How many bytes of a body its listeners keep by default.
 const BUFFER: usize = 32 * 1024;

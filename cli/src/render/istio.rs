@@ -8,6 +8,7 @@ use serde_json::json;
 use super::connections::Kind;
 use super::shipped::Shipped;
 use super::{Failure, Rendering, Store, documents};
+use crate::envoys::Version;
 use crate::tree::{Map, Tree};
 
 /// Which proxies.
@@ -29,7 +30,7 @@ impl Context {
 }
 
 /// The first version that has `FAIL_RELOAD` in a WasmPlugin.
-const RELOADS: (u32, u32) = (1, 27);
+const RELOADS: Version = Version(1, 27);
 
 // Behind the filters that verify clients, and before cors.
 const PLUGIN: &str = "

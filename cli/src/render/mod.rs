@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::check;
+use super::envoys::{self, Version};
 use super::finding::{Finding, Severity};
 use super::source::Source;
 use super::tree::Tree;
@@ -38,7 +39,7 @@ pub(super) struct Arguments {
     platform: Platform,
     /// The version of the platform, such as 1.27: it decides names and fields. The newest known unless given.
     #[arg(long, value_name = "X.Y")]
-    version: Option<String>,
+    version: Option<Version>,
     /// What kind of store Redis is.
     #[arg(long, value_enum, default_value_t = Store::Redis)]
     store: Store,
@@ -126,7 +127,7 @@ struct Rendering<'a> {
     limiter: Tree,
     config: Config,
     /// The oldest version that the output is for, as numbers.
-    version: (u32, u32),
+    version: Version,
 }
 
 impl Rendering<'_> {
@@ -146,6 +147,39 @@ impl Rendering<'_> {
     /// Whether Envoy has to show the plugin the bodies of requests that wait.
     fn reads_bodies(&self) -> bool {
         self.max_body().is_some()
+    }
+
+    /// The Envoy of the platform: docs/compatibility.md lists which one each version of a control plane carries.
+    fn envoy(&self) -> Version {
+        let Version(major, minor) = self.version;
+        match self.arguments.platform {
+            Platform::Envoy => self.version,
+            Platform::Istio => Version(major, minor.saturating_add(8)),
+            Platform::EnvoyGateway => Version(major, minor.saturating_add(30)),
+        }
+    }
+
+    /// Refuses what the Envoy of the platform cannot do, and says if it was never tried.
+    fn fits(&self) -> Result<(), Failure> {
+        let (envoy, given) = (self.envoy(), self.version);
+        let refuse = |what: &str, since: Version| {
+            Err(format!(
+                "--version: found {given}, which has Envoy {envoy}, allowed: Envoy {since} or newer, because {what}"
+            ))
+        };
+        if matches!(self.arguments.host, Host::Native) && envoy < envoys::LOADS_MODULE {
+            return refuse("older ones do not load libweir.so", envoys::LOADS_MODULE);
+        }
+        if self.reads_bodies() && envoy < envoys::SHOWS_BODIES {
+            return refuse("a policy reads bodies (`body_json`)", envoys::SHOWS_BODIES);
+        }
+        if envoy < envoys::TRIED {
+            tell(&format!(
+                "weir was not run with Envoy {envoy}, which is older than {}: try it first",
+                envoys::TRIED
+            ));
+        }
+        Ok(())
     }
 
     /// How large a body may be that a policy reads.
@@ -169,7 +203,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         )));
     }
     let rendering =
-        Rendering { arguments, limiter: Tree::from(limiter.node()), config, version: version(arguments)? };
+        Rendering { arguments, limiter: Tree::from(limiter.node()), config, version: version(arguments) };
+    rendering.fits()?;
     let files = match arguments.platform {
         Platform::Envoy => envoy::render(&rendering)?,
         Platform::Istio => vec![(String::from("istio.yaml"), istio::render(&rendering)?)],
@@ -250,18 +285,12 @@ fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
 }
 
 /// The version of the platform. By default the newest one whose names are known here.
-fn version(arguments: &Arguments) -> Result<(u32, u32), Failure> {
-    let newest = match arguments.platform {
-        Platform::Envoy => (1, 40),
-        Platform::Istio => (1, 27),
-        Platform::EnvoyGateway => (1, 9),
-    };
-    let Some(text) = &arguments.version else { return Ok(newest) };
-    let mut numbers = text.trim_start_matches('v').split('.').map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
-        _ => Err(format!("--version: found {text:?}, allowed: two numbers such as 1.27")),
-    }
+fn version(arguments: &Arguments) -> Version {
+    arguments.version.unwrap_or(match arguments.platform {
+        Platform::Envoy => Version(1, 40),
+        Platform::Istio => Version(1, 31),
+        Platform::EnvoyGateway => Version(1, 9),
+    })
 }
 
 /// `HOST:PORT`, where the host is a name or an address. Nothing else gets into YAML.

@@ -5,6 +5,7 @@ use super::connections::{Kind, between, leading_to, nodes};
 use super::{Failure, Rendering, Store, host_and_port};
 use crate::Host;
 use crate::document::{Node, Syntax};
+use crate::envoys;
 use crate::tree::{Map, Tree};
 use weir::config::Region;
 
@@ -46,6 +47,7 @@ impl Shipped {
             }
         }
         shipped.paths(rendering);
+        shipped.failures(rendering);
         // The last, because the limiter's texts are not to be changed.
         shipped.limiter(rendering);
         Ok(shipped)
@@ -119,6 +121,21 @@ impl Shipped {
                 {
                     map.set("allow_on_headers_stop_iteration", true);
                 }
+            }
+        });
+    }
+
+    /// An Envoy without `failure_policy` refuses it. There a plugin that has trapped stays down, and never lets requests pass.
+    fn failures(&mut self, rendering: &Rendering<'_>) {
+        if rendering.envoy() >= envoys::RELOADS {
+            return;
+        }
+        self.tree.change(&mut |tree| {
+            if tree.get("vm_config").is_some()
+                && let Some(map) = tree.map_mut()
+                && map.remove("failure_policy").is_some()
+            {
+                map.set("fail_open", false);
             }
         });
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Report;
 use crate::check::warning::code;
+use crate::envoys;
 use crate::finding::{Finding, Severity};
 use crate::words;
 
@@ -41,7 +42,7 @@ pub fn json(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> 
 
 /// <https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>
 pub fn sarif(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> {
-    let errors = ["syntax", "configuration", "body-not-shown", "no-limiter"]
+    let errors = ["syntax", "configuration", "body-not-shown", "no-limiter", envoys::REFUSED]
         .iter()
         .map(|code| (code, "error", MANUAL.to_owned()));
     let level = |code: &str| if code == code::PLAIN_HASH { "note" } else { "warning" };
