@@ -228,7 +228,7 @@ fn log_outage(store: &str, Outage { lasted, slots }: Outage) {
     match slots {
         None => log::warn!("{store} unavailable for {seconds} s: limits are decided by `on_failure`"),
         Some(slots) => log::warn!(
-            "{slots} of 64 parts of the keys of the {store} unavailable for {seconds} s: limits of subjects in them are decided by `on_failure`"
+            "{store} answers for some subjects only, for {seconds} s: `on_failure` decides the others ({slots} of 64 groups of hash slots)"
         ),
     }
 }
@@ -238,7 +238,7 @@ fn log_end(store: &str, slots: Option<u32>, lasted: Micros) {
     let seconds = lasted.as_secs_ceil();
     match slots {
         None => log::warn!("{store} available again after {seconds} s"),
-        Some(_) => log::warn!("all keys of the {store} available again after {seconds} s"),
+        Some(_) => log::warn!("{store} answers for all subjects again after {seconds} s"),
     }
 }
 

@@ -707,6 +707,7 @@ fn what_servers_read_in_several_ways_is_unreadable() {
             ("subject", format!(r#""subject": [{part}]"#), "deny ambiguous 0"),
             ("the last", format!(r#""subject": [{{"{place}": {{"name": "user_id"}}, "on_multiple": "last", "on_missing": "skip"}}]"#), "deny ambiguous 0"),
             ("match", format!(r#""match": {test}, "subject": [{{"literal": "x"}}]"#), "{p|x}"),
+            ("match, whatever its value", format!(r#""match": {part}, "subject": [{{"literal": "x"}}]"#), "{p|x}"),
             ("not", format!(r#""match": {{"not": {part}}}, "subject": [{{"literal": "x"}}]"#), "{p|x}"),
             ("deny", format!(r#""deny": [{test}], "subject": [{{"literal": "x"}}]"#), "deny listed 0"),
             ("exempt", format!(r#""exempt": [{part}], "subject": [{{"literal": "x"}}]"#), "{p|x}"),
