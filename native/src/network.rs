@@ -196,13 +196,8 @@ extern "C" fn envoy_dynamic_module_on_network_filter_write(
     // SAFETY: Envoy passes the filter of a connection that is not destroyed.
     let filter = unsafe { pointers::share_filter::<Filter>(module) };
     let run = || {
-        if length > 0 {
-            let bytes = filter.envoy.take_written();
-            worker::received(filter.envoy, bytes);
-        }
-        if end_of_stream {
-            worker::close(filter.envoy);
-        }
+        let bytes = if length > 0 { filter.envoy.take_written() } else { Vec::new() };
+        worker::received(filter.envoy, bytes, end_of_stream);
     };
     caught_or("network_filter_write", run, worker::reset);
     abi::STOP_ITERATION

@@ -43,9 +43,16 @@ struct Worker {
     is_injecting: Cell<bool>,
     /// What the next filter has answered within that call. The worker must not pass more commands to it there: `redis_proxy` would
     /// read them while it reads others.
-    early_replies: RefCell<Vec<(NetworkFilter, Vec<u8>)>>,
+    early_replies: RefCell<Vec<EarlyReply>>,
     /// When the log last reported unexpected replies.
     unexpected_log: RefCell<Option<Throttle>>,
+}
+
+/// Bytes that a connection has brought while the worker passed commands on, and whether the connection ends behind them.
+struct EarlyReply {
+    connection: NetworkFilter,
+    bytes: Vec<u8>,
+    is_last: bool,
 }
 
 /// The limiter of this configuration on this worker.
@@ -176,7 +183,12 @@ fn take_turns(limiters: &[Rc<Limiter>]) {
         if early.is_empty() {
             return;
         }
-        early.iter().for_each(|(connection, bytes)| read(limiters, *connection, bytes));
+        for EarlyReply { connection, bytes, is_last } in early {
+            read(limiters, connection, &bytes);
+            if is_last {
+                close(connection);
+            }
+        }
     }
 }
 
@@ -219,14 +231,27 @@ pub fn send(cluster: &str, engine: u64, outgoing: &Outgoing, now: Micros) -> Res
     Ok(sent)
 }
 
-/// Redis has sent these bytes.
-pub fn received(connection: NetworkFilter, bytes: Vec<u8>) {
+/// Redis has sent these bytes; they are the last of this connection if `is_last`. Then Redis reads no more commands on it, so the worker
+/// closes it before it sends the next batch.
+pub fn received(connection: NetworkFilter, bytes: Vec<u8>, is_last: bool) {
     if WORKER.with(|worker| worker.is_injecting.get()) {
-        WORKER.with(|worker| worker.early_replies.borrow_mut().push((connection, bytes)));
+        if is_last {
+            with_connections(|connections| connections.retire(connection));
+        }
+        let reply = EarlyReply { connection, bytes, is_last };
+        WORKER.with(|worker| worker.early_replies.borrow_mut().push(reply));
         return;
+    }
+    if bytes.is_empty() {
+        return if is_last {
+            close(connection)
+        };
     }
     let limiters = limiters();
     read(&limiters, connection, &bytes);
+    if is_last {
+        close(connection);
+    }
     take_turns(&limiters);
     close_old_connections();
 }

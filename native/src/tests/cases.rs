@@ -112,6 +112,24 @@ fn redis_answers_within_the_call_that_injects_the_commands() {
     assert_eq!(world.answered(&requests.iter().collect::<Vec<_>>()), [200, 429, 200]);
 }
 
+/// Batches that wait then take another connection. `Answers::Last` refuses those that do not.
+#[test]
+fn each_connection_ends_together_with_its_first_batch() {
+    for later in [false, true] {
+        let world = World::answering("last", Answers::Last { later });
+        let limiter = world.limiter();
+        for _ in 0..3 {
+            let requests: Vec<_> = (0..if cfg!(miri) { 8 } else { 40 })
+                .map(|user| limiter.request(&format!("user {user}"), Within::End, None))
+                .collect();
+            let statuses = world.answered(&requests.iter().collect::<Vec<_>>());
+            assert!(statuses.contains(&200), "{statuses:?}");
+            // What is in flight when Redis ends the connection is decided by `on_failure`.
+            assert!(statuses.iter().all(|status| *status == 200 || later && *status == 503), "{statuses:?}");
+        }
+    }
+}
+
 #[test]
 fn a_connection_closes_within_the_call_that_injects_the_commands() {
     let mut world = World::new("closes");

@@ -47,6 +47,10 @@ pub enum Answers {
     Within,
     /// The connection closes within that call.
     Closes,
+    /// The connection ends together with the replies to its first batch: within that call, or with a later event.
+    Last {
+        later: bool,
+    },
     Never,
 }
 
@@ -75,6 +79,8 @@ pub struct Connection {
     /// What is about to be written to the peer.
     pub buffer: RefCell<Vec<Vec<u8>>>,
     pub is_closing: Cell<bool>,
+    /// Redis has ended it: it reads no more commands.
+    pub has_ended: Cell<bool>,
     pub socket: RefCell<Option<Accepted>>,
 }
 
@@ -221,11 +227,19 @@ callbacks! {
     }
     network_filter_inject_read_data(filter: Envoy, data: Buffer, _end_of_stream: bool) {
         let (connection, commands) = (of::<Connection>(filter), text(data));
+        assert!(!connection.has_ended.get(), "no batch is sent after the last reply");
         match connection.answers.get() {
             Answers::Never => {}
-            Answers::Later => world::later(connection.id, redis::replies(&commands), 1),
-            Answers::After(turns) => world::later(connection.id, redis::replies(&commands), turns),
+            Answers::Later => world::later(connection.id, redis::replies(&commands), 1, false),
+            Answers::After(turns) => world::later(connection.id, redis::replies(&commands), turns, false),
             Answers::Within => world::write(filter, &redis::replies(&commands), false),
+            Answers::Last { later } => {
+                let (replies, is_batch) = (redis::replies(&commands), commands.windows(4).any(|word| word == b"EVAL"));
+                match later {
+                    true => world::later(connection.id, replies, 1, is_batch),
+                    false => world::write(filter, &replies, is_batch),
+                }
+            }
             Answers::Closes => world::close(filter),
         }
     }

@@ -50,7 +50,7 @@ struct Worker {
     streams: BTreeMap<u64, Envoy>,
     connections: BTreeMap<u64, Envoy>,
     /// What Redis answers, and after how many turns.
-    replies: Vec<(u64, Vec<u8>, usize)>,
+    replies: Vec<(u64, Vec<u8>, usize, bool)>,
 }
 
 thread_local! {
@@ -65,9 +65,9 @@ pub fn events() -> Events {
     worker(|worker| Arc::clone(&worker.events))
 }
 
-/// Redis answers after so many turns.
-pub fn later(connection: u64, replies: Vec<u8>, turns: usize) {
-    worker(|worker| worker.replies.push((connection, replies, turns)));
+/// Redis answers after so many turns, and may end the connection with that.
+pub fn later(connection: u64, replies: Vec<u8>, turns: usize, is_last: bool) {
+    worker(|worker| worker.replies.push((connection, replies, turns, is_last)));
 }
 
 // --- Streams ----------------------------------------------------------------------------------------------------------
@@ -148,6 +148,7 @@ pub fn write(pointer: Envoy, bytes: &[u8], end: bool) {
     let (first, last) = bytes.split_at(bytes.len() / 2);
     unsafe {
         *(*connection).buffer.borrow_mut() = vec![first.to_vec(), last.to_vec()];
+        (*connection).has_ended.set(end);
         envoy_dynamic_module_on_network_filter_write(pointer, module, bytes.len(), end);
     }
 }
@@ -294,13 +295,13 @@ pub fn turn(listeners: &[&Listener]) -> bool {
     }
     let (events, replies) = worker(|worker| {
         let events = std::mem::take(&mut *worker.events.lock().unwrap());
-        worker.replies.iter_mut().for_each(|(_, _, turns)| *turns -= 1);
-        (events, worker.replies.extract_if(.., |(_, _, turns)| *turns == 0).collect::<Vec<_>>())
+        worker.replies.iter_mut().for_each(|(_, _, turns, _)| *turns -= 1);
+        (events, worker.replies.extract_if(.., |(_, _, turns, _)| *turns == 0).collect::<Vec<_>>())
     });
-    for (id, bytes, _) in replies {
+    for (id, bytes, _, is_last) in replies {
         happened = true;
         if let Some(connection) = worker(|worker| worker.connections.get(&id).copied()) {
-            write(connection, &bytes, false);
+            write(connection, &bytes, is_last);
         }
     }
     for (id, event) in events {

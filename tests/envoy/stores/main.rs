@@ -47,7 +47,7 @@ const ONLY_NATIVE: [(&str, &str); 1] = [(
 /// What the dynamic module does not have, and why.
 #[rustfmt::skip]
 const ONLY_WASM: [(&str, &str); 7] = [
-    (failures::CLOSES_WITH_ITS_REPLY, "a connection that ends with the reply to its greeting is not opened"),
+    (failures::CLOSES_WITH_ITS_REPLY, "its batches overlap, and on_failure decides those in flight when a connection ends: native/src/tests has this case"),
     ("trap: a limiter that traps denies for a moment, and admits no request", "there is no VM that could trap"),
     ("trap: a bridge that traps at a message is a store that fails: on_failure decides", "there is no bridge"),
     ("trap: a bridge that traps at replies is a store that fails: on_failure decides", "there is no bridge"),
