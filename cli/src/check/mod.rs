@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(if findings.any(fails) { Found::Something } else { Found::Nothing })
 }
 
-/// What is found in files that belong together, but for warnings of these codes.
+/// Returns the findings in files that belong together, without warnings of the codes in `allow`.
 fn reports<'a>(sources: &'a [Source], host: Host, old: Option<&Config>, allow: &[String]) -> Vec<Report<'a>> {
     let pictures: Vec<_> = sources.iter().map(Picture::of).collect();
     let has_limiter = sources.iter().any(|source| !source.limiters().is_empty());
@@ -108,14 +108,14 @@ fn reports<'a>(sources: &'a [Source], host: Host, old: Option<&Config>, allow: &
     reports
 }
 
-/// What is wrong with one file, in JSON.
+/// Returns the findings of one file, in JSON.
 pub(super) fn json(source: Source) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     formats::print(Format::Json, &reports(&[source], Host::Wasm, None, &[]), &mut out)?;
     Ok(out)
 }
 
-/// What is found in files that belong together, each with the name of its file.
+/// Returns the findings in files that belong together, each with the name of its file.
 pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
     let named = reports(sources, Host::Wasm, None, &[]).into_iter().flat_map(|report| {
         let name = report.source.name.as_str();
@@ -124,7 +124,7 @@ pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
     named.collect()
 }
 
-/// What is wrong with a file, which shows a picture of Envoy, beside those of the other files.
+/// Checks a file. `own` is the picture that the file gives of Envoy, `all` are the pictures of all files.
 fn check<'a>(
     source: &'a Source,
     host: Host,
@@ -185,7 +185,7 @@ fn repeated(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a file has a part of weir that is not the limiter: the bridge, or a listener of the dynamic module.
+/// True if a file has a part of weir that is not the limiter: the bridge, or a listener of the dynamic module.
 fn shows_weir(source: &Source) -> bool {
     let is_part = |node: &Node| {
         node.text_of("root_id") == "weir.bridge"

@@ -73,7 +73,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
 #[derive(Default)]
 pub(super) struct Hot {
     subjects: HashMap<(Vec<u8>, Vec<u8>), Denied>,
-    /// How many entries were counted, and how many denials have no entry.
+    /// The number of entries counted; `skipped` is the number of denials without an entry.
     pub entries: u64,
     pub skipped: u64,
     /// When the first and the last of them was denied.

@@ -218,7 +218,7 @@ impl<'a> Ingress<'a> {
         self.root.get("metadata").map(|metadata| metadata.text_of(name)).unwrap_or_default()
     }
 
-    /// What the zones count by: the address, and nothing for the networks that are exempt.
+    /// Returns the key of the zones: the address, and nothing for the networks that are exempt.
     fn key(&self, name: &str, limits: &mut Limits, notes: &mut Notes) -> String {
         const ADDRESS: &str = "$binary_remote_addr";
         let lists = ["limit-allowlist", "limit-whitelist"];
@@ -241,7 +241,7 @@ impl<'a> Ingress<'a> {
         key
     }
 
-    /// What limits in annotations, and is not imported.
+    /// Notes annotations that limit, and are not imported.
     fn note_others(&self, notes: &mut Notes) {
         for (annotation, place, value) in self.annotations() {
             let Some(name) = annotation.strip_prefix(PREFIX) else { continue };
@@ -330,7 +330,7 @@ impl<'a> Ingress<'a> {
     }
 }
 
-/// Why a setting of the controller that limits is not imported, and what to do instead.
+/// Says why a setting of the controller that limits is not imported, and what to do instead.
 fn elsewhere(name: &str, value: &Node) -> Option<(&'static str, &'static str)> {
     let has_limits = value.text().is_some_and(|text| text.contains("limit_"));
     match name {

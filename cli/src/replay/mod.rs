@@ -34,7 +34,7 @@ fn distinct([first, second]: [String; 2]) -> [String; 2] {
     [format!("{first} (first)"), format!("{second} (second)")]
 }
 
-/// What is decided about a request: by the other configuration, too, and whether that is the same.
+/// The decision about a request; and if there is another configuration, its decision, with `true` if both are the same.
 type Decided = (Decision, Option<(Decision, bool)>);
 
 /// A trace, and what one configuration or two decide about it.
@@ -70,7 +70,7 @@ impl Replay {
         Ok(Some((decision, Some((other, is_same)))))
     }
 
-    /// What the operator should know after the last request.
+    /// Returns the warnings for the operator, after the last request.
     fn warnings(&self) -> Vec<String> {
         let (first, wanted) = (&self.first, &self.wanted);
         let missing = first.totals.never(&first.config).map(|(index, name)| (name, wanted.missing(index)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a configuration decided in the whole trace: for each policy, and the table of it.
+//! The decisions of a configuration in the whole trace: for each policy, and the table of it.
 
 use std::io;
 
@@ -52,7 +52,7 @@ pub struct Totals {
     /// Of all requests over time, for `--html`.
     pub over_time: Option<Timeline>,
     pub requests: u64,
-    /// How many of them no policy applies to.
+    /// The number of requests that no policy applies to.
     pub unmatched: u64,
     pub globally_denied: u64,
 }
@@ -139,7 +139,7 @@ impl Totals {
             .map(|(index, (policy, _))| (index, policy.name.as_str()))
     }
 
-    /// Prints the table, and who was denied most.
+    /// Prints the table, and the subjects that were denied most.
     pub fn report(&self, config: &Config, out: &mut impl io::Write) -> io::Result<()> {
         writeln!(out, "{} requests, {} of them admitted without a check", self.requests, self.unmatched)?;
         if self.globally_denied > 0 {

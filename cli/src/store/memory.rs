@@ -66,7 +66,7 @@ impl Memory {
         }
     }
 
-    /// What is counted of the subject of a check.
+    /// Returns the counts of the subject of a check.
     pub fn subject(&self, check: &Check) -> Subject {
         self.subjects.get(&id(check)).map(|counted| counted.subject.clone()).unwrap_or_default()
     }

@@ -18,7 +18,7 @@ use weir::resp;
 use weir::script::{BadReply, Form, Plan};
 use weir::time::Micros;
 
-/// How often a command is sent again to a cluster whose slots move.
+/// The number of times that a command is sent again to a cluster whose slots move.
 const RETRIES: u32 = 4;
 
 pub(in super::super) struct Redis {
@@ -36,7 +36,7 @@ enum Link {
     Cluster(Box<ClusterConnection>),
 }
 
-/// What a server says that it is.
+/// The kind of server that a server says it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Server,
@@ -156,7 +156,7 @@ impl Redis {
         Ok(Self { link, name, host: host.clone(), user: user(place), timeout: access.timeout })
     }
 
-    /// Whether keys of different subjects may be on different nodes.
+    /// True if keys of different subjects may be on different nodes.
     pub const fn is_cluster(&self) -> bool {
         matches!(self.link, Link::Cluster(_))
     }

@@ -51,7 +51,7 @@ pub(super) struct Subject<'a> {
     pub policy: &'a Policy,
     /// A check for each tier that the subject may have limits of; at least one.
     checks: Vec<Check>,
-    /// Whether a request says its tier and cost. Otherwise all tiers are shown.
+    /// True if a request says its tier and cost. Otherwise all tiers are shown.
     is_of_request: bool,
 }
 
@@ -60,7 +60,7 @@ impl Selection {
         self.in_region.load(&self.file)
     }
 
-    /// Whether it says no subject.
+    /// True if it says no subject.
     pub fn is_open(&self) -> bool {
         self.subject.is_none() && self.request.is_empty()
     }
@@ -231,7 +231,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Where it is counted, in a configuration with regions.
+    /// The region in which it is counted, in a configuration with regions.
     fn counted(&self) -> Option<Counted<'a>> {
         Counted::of(self.config, self.policy)
     }

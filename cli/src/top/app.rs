@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operator has chosen: order, filter, pause, place; and what keys do.
+//! The operator's choices: order, filter, pause, place; and the effects of keys.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -40,13 +40,13 @@ impl Order {
 #[derive(Debug, Default)]
 pub(super) struct App {
     pub order: Order,
-    /// What the names of policies and subjects shown contain.
+    /// The text that the names of shown policies and subjects contain.
     pub filter: String,
-    /// Whether keys are the filter's text.
+    /// True if keys are the filter's text.
     pub is_typing: bool,
     pub is_paused: bool,
     pub shows_help: bool,
-    /// How many policies and subjects above are not shown.
+    /// The number of policies and subjects above that are not shown.
     pub scroll: usize,
     pub is_over: bool,
 }

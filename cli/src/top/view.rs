@@ -264,7 +264,7 @@ fn titled(title: String) -> Block<'static> {
     Block::new().borders(Borders::TOP).title(title.bold())
 }
 
-/// How many rows above are not shown. The last screen is full.
+/// The number of rows above that are not shown. The last screen is full.
 fn first(app: &App, rows: usize, area: Rect) -> usize {
     let fit = usize::from(area.height.saturating_sub(2));
     app.scroll.min(rows.saturating_sub(fit))

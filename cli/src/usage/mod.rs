@@ -55,7 +55,7 @@ pub(super) struct Arguments {
     place: Place,
 }
 
-/// What a subject uses of a limit.
+/// The usage of a limit by a subject.
 pub(super) struct Used {
     pub policy: String,
     pub subject: String,
@@ -101,7 +101,7 @@ impl Used {
     }
 }
 
-/// What a subject uses of each of its limits. One that is in debt uses more than the limit.
+/// Returns the usage of each limit of a subject. A subject in debt uses more than the limit.
 pub(super) fn of(subject: &Subject<'_>, redis: &mut Redis) -> Result<Vec<Used>, Failure> {
     let state = State::read(subject, redis)?;
     let limits = state.tiers.iter().flat_map(|tier| &tier.limits);
@@ -120,7 +120,7 @@ pub(super) fn of(subject: &Subject<'_>, redis: &mut Redis) -> Result<Vec<Used>, 
     Ok(limits.collect())
 }
 
-/// What all subjects of these policies use; and whether that is not all, because there are more than [`MOST_KEYS`] keys.
+/// Returns the usage of all subjects of these policies; and `true` if some are missing, because there are more than [`MOST_KEYS`] keys.
 pub(super) fn of_all(
     config: &Config,
     wanted: Option<&str>,

@@ -10,7 +10,7 @@ use crate::check::warning::code;
 use crate::finding::{Finding, Severity};
 use crate::words;
 
-/// Where the sections about the codes are.
+/// The page with the sections about the codes.
 const MANUAL: &str = "docs/command.md";
 
 /// All findings, each with the name of its file.

@@ -250,7 +250,7 @@ impl Scope<'_> {
         vec![line(self.zone.directive), line(self.rule.directive)]
     }
 
-    /// What all policies of the zone count under.
+    /// The name of the counters that all policies of the zone share.
     fn counters(&self) -> String {
         name_of(self.zone.name)
     }

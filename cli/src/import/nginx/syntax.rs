@@ -13,7 +13,7 @@ pub struct Directive {
     pub name: String,
     /// Its arguments, without quotes and escapes.
     pub arguments: Vec<String>,
-    /// What is in its braces, if it has any.
+    /// The directives in its braces, if it has any.
     pub block: Option<Block>,
     pub file: usize,
     /// Its line, from 1.
