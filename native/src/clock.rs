@@ -20,7 +20,7 @@ pub const WAKE: u64 = 0;
 /// The number of an event that says that time has passed.
 pub const TICK: u64 = 1;
 
-/// How often the thread looks while something is due later.
+/// The interval at which the thread looks while something is due later.
 const INTERVAL: Micros = Micros::from_millis(5);
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
@@ -33,7 +33,7 @@ pub struct Clock {
     is_waking: Cell<bool>,
 }
 
-/// What the worker and the thread share.
+/// The state that the worker and the thread share.
 struct Shared {
     /// Absent after the clock's end.
     scheduler: Mutex<Option<Scheduler>>,

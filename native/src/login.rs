@@ -22,7 +22,7 @@ pub struct Login {
 }
 
 struct State {
-    /// What the file contained when the module could last read it.
+    /// The content of the file when the module could last read it.
     line: Vec<u8>,
     /// The log says that the module cannot read the file.
     is_failure_logged: bool,
@@ -52,7 +52,7 @@ impl Login {
         }
     }
 
-    /// What to send to Redis.
+    /// The credentials to send to Redis.
     pub fn credentials(&self) -> Vec<u8> {
         locked(&self.state).line.clone()
     }

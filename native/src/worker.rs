@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one worker thread has: its clock, its connections to Redis, and a limiter for each configuration.
+//! The state of one worker thread: its clock, its connections to Redis, and a limiter for each configuration.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -41,8 +41,8 @@ struct Worker {
     limiters: RefCell<Vec<Rc<Limiter>>>,
     /// The worker passes commands to the next filter just now.
     is_injecting: Cell<bool>,
-    /// What the next filter has answered within that call. The worker must not pass more commands to it there: `redis_proxy` would
-    /// read them while it reads others.
+    /// The replies of the next filter within that call. The worker must not pass more commands to it there: `redis_proxy` would read them
+    /// while it reads others.
     early_replies: RefCell<Vec<(NetworkFilter, Vec<u8>)>>,
     /// When the log last reported unexpected replies.
     unexpected_log: RefCell<Option<Throttle>>,

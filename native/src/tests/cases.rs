@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an Envoy does to the module that enters it again and frees what it may.
+//! Tests with an Envoy that re-enters the module and frees its objects at the earliest moment that it may.
 
 use std::time::Duration;
 
