@@ -4,12 +4,10 @@
 use super::schema::{Count, Duration, View, count, duration, object};
 use crate::time::Micros;
 
-/// How many subjects a worker logs, and how often.
+/// The number of subjects that a worker logs, and the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Top {
-    /// How many.
     pub count: u8,
-    /// How often.
     pub interval: Micros,
 }
 

@@ -9,9 +9,9 @@ const DAY: Micros = Micros::from_secs(86_400);
 /// For how long what subjects have used is added up, and kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageJournal {
-    /// How long an interval is; a day is a whole number of them.
+    /// The length of an interval; a day is a whole number of them.
     pub interval: Micros,
-    /// How long an interval is kept after its end.
+    /// The time for which an interval is kept after its end.
     pub keep: Micros,
     /// The most subjects of an interval.
     pub max_subjects: u32,

@@ -47,7 +47,7 @@ impl Json {
         }
     }
 
-    /// How many objects and lists lie in each other, at most.
+    /// The maximum nesting of objects and lists in it.
     pub fn nesting(&self) -> usize {
         match self {
             Self::List(items) => items.iter().map(Self::nesting).max().unwrap_or_default().saturating_add(1),
