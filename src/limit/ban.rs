@@ -25,7 +25,7 @@ pub struct Ban {
     max: Micros,
 }
 
-/// What is remembered about the bans of a subject.
+/// The state of a subject's bans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BanState {
     /// The end of the ban.
@@ -33,7 +33,7 @@ pub(super) struct BanState {
     /// When the first of the counted denials was.
     since: Micros,
     denials: u32,
-    /// How long the last ban was, and when it ended; zero when it is forgotten.
+    /// The duration of the last ban, and its end; zero when it is forgotten.
     last: Micros,
     ended: Micros,
 }
@@ -77,8 +77,8 @@ impl Ban {
         [(*after).into(), window.0, duration.0, (*factor).into(), max.0]
     }
 
-    /// For how long the subject is still banned. The clock may have gone back, and `max` may be shorter now: no ban has more
-    /// than `max` left.
+    /// The remaining time of the subject's ban. The clock may have gone back, and `max` may be shorter now: no ban has more than `max`
+    /// left.
     pub(super) fn rest(&self, state: &mut BanState, now: Micros) -> RetryAfter {
         let rest = state.ends.since(now);
         if rest > self.max {

@@ -21,13 +21,13 @@ use crate::time::Micros;
 pub(crate) struct Bucket {
     /// Parts in a microsecond.
     pub(crate) parts: NonZero<u128>,
-    /// How long one unit takes to flow.
+    /// The emission interval: the time in which one unit flows.
     pub(crate) emission: NonZero<u128>,
-    /// How far the TAT may lie ahead after a request: the burst tolerance and the delay tolerance.
+    /// How far ahead a request may move the TAT: the burst tolerance and the delay tolerance.
     pub(crate) tolerance: u128,
     /// For how long a request may be held until its turn.
     pub(crate) delay_tolerance: u128,
-    /// How far the TAT may lie ahead at all: the tolerance, the overdraft and the debt.
+    /// How far ahead the TAT may be at all: the tolerance, the overdraft and the debt.
     pub(crate) max_owed: u128,
     /// Units that one request may take beyond the tolerance.
     pub(crate) overdraft: u64,
@@ -42,18 +42,18 @@ pub struct BucketState {
     pub(crate) part: u64,
     /// By how many microseconds refunds moved the TAT back in all: see [`LimitOutcome::refunded`].
     pub(crate) refunded: u64,
-    /// What was cut off of a larger bucket's TAT.
+    /// The part that was cut off of a larger bucket's TAT.
     cut: Option<Box<Cut>>,
 }
 
-/// What a bucket has cut off of a TAT that lay too far ahead for it. The clock went back, or a larger bucket counts on the same
-/// state: what the smaller one denies must not make the larger one forget what it has let through. Nor does it depend on which of
-/// the smaller ones was asked first: each of them refills from the time of the cut.
+/// The part of a TAT that a bucket has cut off, because the TAT was too far ahead for it. Either the clock went back, or a larger bucket
+/// counts on the same state. In the second case, a denial by the smaller bucket must not make the larger one forget what it has let
+/// through. The order in which smaller buckets are asked does not matter: each of them refills from the time of the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     /// By how many microseconds the whole TAT lies later.
     span: u64,
-    /// How many microseconds the whole TAT was ahead at the last cut: it is that of buckets whose TAT may lie so far ahead.
+    /// How many microseconds the whole TAT was ahead at the last cut. It is valid for buckets whose TAT may be so far ahead.
     needed: u64,
     /// The part of a microsecond of the whole TAT.
     part: u64,
@@ -88,7 +88,7 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// How far requests may move the TAT ahead.
+    /// How far ahead requests may move the TAT.
     pub(crate) fn max_asked(&self) -> u128 {
         self.tolerance + u128::from(self.overdraft) * self.emission.get()
     }
@@ -105,7 +105,7 @@ impl Bucket {
         self.max_owed = asked + self.whole_debt(times).min(most);
     }
 
-    /// Whether it has the whole debt of so many times the quota.
+    /// True if it has the whole debt of so many times the quota.
     pub(super) fn holds_debt(&self, times: u32) -> bool {
         self.max_owed == self.max_asked() + self.whole_debt(times)
     }
@@ -168,8 +168,8 @@ impl Bucket {
         ask.need_with_overdraft(self.capacity(), self.overdraft)
     }
 
-    /// Whether the burst holds what a request takes, and the bucket what has to be left for it. If not, the request never passes,
-    /// held or not.
+    /// True if the burst is enough for a request's cost, and the bucket for what must be left. If not, the request never passes, held or
+    /// not.
     fn can_pass(&self, ask: Ask) -> bool {
         let (need, quota) = (self.need(ask), self.capacity());
         let own = u128::from(need.saturating_sub(ask.kept(quota)));

@@ -17,7 +17,7 @@ pub struct LeakyBucket {
     max_delay: Micros,
     /// See [`Limit::debt`](super::Limit::debt).
     pub(super) debt: u32,
-    /// How many units further ahead than by its own parameters the TAT may lie: see [`LeakyBucket::sharing`].
+    /// The units by which the TAT may be further ahead than by its own parameters: see [`LeakyBucket::sharing`].
     spare: u64,
     pub(crate) bucket: Bucket,
 }
@@ -41,8 +41,8 @@ impl LeakyBucket {
         Ok(Self { rate, per, burst, max_delay, debt: 0, spare: 0, bucket })
     }
 
-    /// Whether both can count on one state: their rates are the same, and how far charges may take them into debt. Bursts and delays may
-    /// differ, because the state is a time that does not depend on them.
+    /// True if both can count on one state: they have the same rate and the same debt. Bursts and delays may differ, because the state is a
+    /// time that does not depend on them.
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
         (self.rate, self.per, self.debt) == (other.rate, other.per, other.debt)
