@@ -376,8 +376,8 @@ impl Usage {
     /// Returns the usage that a response of so many `bytes` states, of the model that it names; `requested` is the row of the model that
     /// the request names.
     ///
-    /// If a response was cut off, the part that it has not stated stays `reserved`, or its delivered bytes count, if these are fewer: each
-    /// byte as a token of output, because no token is shorter. It costs no less than it has stated.
+    /// If a response was cut off, its usage is the smaller of `reserved` and what it has delivered: each byte counts as a token of output,
+    /// because no token is shorter. It is at least what the response has stated.
     #[must_use]
     pub fn used(
         &self,

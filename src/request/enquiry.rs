@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::pairs::{self, Semicolon};
 use super::{Attributes, Request, Unreadable, is_grpc};
 
-/// Which requests are enquiries.
+/// The method and the path of quota requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Their method, in capitals.
