@@ -12,7 +12,7 @@ use super::search::{Hits, Separator};
 use super::sse::{Framing, Piece};
 use super::values::{Ambiguous, Value, Values};
 
-/// Why a body, or a document in it, cannot be read to its end. What was found before remains.
+/// The reason for which a body, or a document in it, cannot be read to its end. What was found before remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// It is no JSON (RFC 8259), or it is cut off. Also: a surrogate alone, which is no character; a byte order mark.
@@ -48,7 +48,7 @@ enum Stream {
     Frames(frames::Framing),
 }
 
-/// How much of the text `[DONE]` the data of the event begins with. It ends streams of OpenAI, and it is no JSON.
+/// How much of the text `[DONE]` the event's data has matched so far. It ends streams of OpenAI, and it is no JSON.
 #[derive(Clone, Copy, Debug)]
 enum Done {
     /// So many bytes, and the data has no others.
@@ -120,7 +120,7 @@ impl Scanner {
         }
     }
 
-    /// Whether no byte of the next document has been read, so that it may be skipped.
+    /// True if no byte of the next document has been read, so that it may be skipped.
     fn is_between_documents(&self) -> bool {
         self.document.is_blank()
             && match &self.stream {
@@ -199,7 +199,8 @@ impl Scanner {
         Ok(())
     }
 
-    /// Why a body of [`Form::Json`] or [`Form::Frames`] is unreadable, as far as is known now. After that, nothing more is found in it.
+    /// The reason for which a body of [`Form::Json`] or [`Form::Frames`] is unreadable, as far as is known now. After that, nothing more is
+    /// found in it.
     #[must_use]
     pub fn error(&self) -> Option<Unreadable> {
         match &self.stream {
@@ -223,21 +224,22 @@ impl Scanner {
         self.values.get(path)
     }
 
-    /// Whether the last document that had a number had a value at this path, too. Of one that was cut off this is
-    /// unknown, and false.
+    /// True if the last document that had a number had a value at this path, too. False if that document was cut off, because then it is
+    /// unknown.
     #[must_use]
     pub fn is_beside_last(&self, path: usize) -> bool {
         self.values.is_in_counting(path)
     }
 
-    /// Whether each number so far is the last one at its path, in one JSON document: the document has ended, or the body is whole and no array.
+    /// True if each number so far is the last one at its path, in one JSON document: the document has ended, or the body is whole and no
+    /// array.
     #[must_use]
     pub const fn is_final(&self, is_whole: bool) -> bool {
         matches!(self.stream, Stream::Json)
             && (self.document.is_done() || is_whole && !self.document.is_array())
     }
 
-    /// Whether the body says that it has ended: by the end of its JSON document, or as streams of OpenAI do.
+    /// True if the body says that it has ended: by the end of its JSON document, or as streams of OpenAI do.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         match &self.stream {

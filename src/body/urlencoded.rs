@@ -68,7 +68,7 @@ impl Urlencoded {
     }
 }
 
-/// Takes `+` and escapes away. Returns `false` if an escape is wrong; then the text ends before it.
+/// Decodes `+` and escapes. Returns `false` if an escape is wrong; then the text ends before it.
 fn decode(text: &mut Vec<u8>) -> bool {
     let (mut from, mut to) = (0, 0);
     while let Some(&byte) = text.get(from) {
