@@ -73,7 +73,7 @@ impl Api {
         }
     }
 
-    /// What the API calls the error: its name or type, and its code. The type of OpenAI names the unit of the limit.
+    /// The API's names for the error: its name or type, and its code. The type of OpenAI names the unit of the limit.
     fn names(self, status: u16, cause: Cause, in_tokens: bool) -> (&'static str, String) {
         // For limits and bans, for denials, while the store is unavailable, and for bodies that are late.
         let row: [(&str, &str); 4] = match self {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a request is rejected, in the words of each protocol.
+//! The reason of a rejection, in the words of each protocol.
 
-/// Why a request is rejected.
+/// The reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A limit denies it.
@@ -53,7 +53,7 @@ impl Cause {
         }
     }
 
-    /// What access logs get of it, together with the policy.
+    /// The words for access logs, together with the policy.
     pub(super) fn details(self, policy: &str) -> String {
         let word = match self {
             Self::Exceeded => "weir_denied",

@@ -11,7 +11,7 @@ use crate::decision::LimitStatus;
 use crate::limit::RetryAfter;
 use crate::time::Micros;
 
-/// Which limits state a time.
+/// The limits that state a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Times {
     All,
@@ -21,7 +21,7 @@ pub(super) enum Times {
 }
 
 impl Times {
-    /// Which limits state a time beside this `Retry-After`.
+    /// The limits that state a time beside this `Retry-After`.
     pub(super) const fn beside(after: RetryAfter) -> Self {
         if matches!(after, RetryAfter::After(_)) { Self::Violated } else { Self::All }
     }
