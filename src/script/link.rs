@@ -55,7 +55,7 @@ pub(super) struct Fragment {
     overrides: (&'static str, &'static str),
     /// The Lua that keeps a share of it for other requests.
     priority: &'static str,
-    /// Whether it is for limits that go into debt.
+    /// True if it is for limits that go into debt.
     indebted: bool,
     /// The longest time that its part of a script takes in Redis, in microseconds: of a check after a long rest, of one after the
     /// clock went back, and of a refund, on the largest state that a configuration allows. `make bench-lua` measures it, and
@@ -178,7 +178,7 @@ const LIMITS_PER_FUNCTION: usize = 4;
 /// The largest integer that a double holds together with all below it, plus one.
 const EXACT: u128 = 1 << 53;
 
-/// What the longest times of limits are, for an error of the configuration.
+/// Describes the longest times of limits, for an error of the configuration.
 pub(super) fn worst_times() -> String {
     let [(small, of_small), (middle, of_middle)] = SMALLER_LOGS;
     format!(
@@ -290,7 +290,7 @@ impl Fragment {
     }
 }
 
-/// How many subjects one check is about.
+/// The number of subjects of one check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subjects {
     One,
@@ -480,7 +480,7 @@ fn refunds(take: &str, place: usize, script: &mut String) {
     }
 }
 
-/// How many numbers a check asks about one subject.
+/// The number of arguments of a check for one subject.
 pub(super) const fn question_size(classes: Classes) -> usize {
     match classes {
         Classes::One => 2,
@@ -488,7 +488,7 @@ pub(super) const fn question_size(classes: Classes) -> usize {
     }
 }
 
-/// How many numbers a script replies about one limit.
+/// The number of values in a script's reply for one limit.
 pub(super) const fn answer_size(overrides: Overrides) -> usize {
     match overrides {
         Overrides::Ignored => 4,
