@@ -42,7 +42,7 @@ pub struct Bounds {
     pub bulk: usize,
     /// The most items in one array.
     pub items: usize,
-    /// The nesting of arrays that is allowed, at most [`MAX_DEPTH`].
+    /// The deepest nesting of arrays, at most [`MAX_DEPTH`].
     pub depth: usize,
 }
 

@@ -13,9 +13,9 @@ use crate::time::Micros;
 pub struct Connections<T> {
     /// In the order of the configuration's regions.
     stores: Vec<Streams<T>>,
-    /// Which of them is first to have the permission.
+    /// The index of the one that gets the permission first.
     first: usize,
-    /// Whether a stream may still be opened in this callback.
+    /// True if a stream may still be opened in this callback.
     may_open: bool,
 }
 

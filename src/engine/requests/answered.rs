@@ -131,7 +131,7 @@ impl Requests {
         self.leases.granted(check, task.ask().requests, outcome, times)
     }
 
-    /// What was granted in advance is kept; if the worker is about to end, it is refunded.
+    /// Keeps the requests that were granted in advance; if the worker is about to end, they are refunded.
     fn keep(
         &mut self,
         check: &Rc<Check>,
@@ -232,7 +232,7 @@ impl Requests {
         }
     }
 
-    /// Decides the requests whose deadline has passed, without the stores. Returns a store that has not answered for each of them.
+    /// Decides the requests whose deadline has passed, without the stores. Returns for each of them a store that has not answered.
     pub fn expire(&mut self, now: Now) -> Vec<u8> {
         let mut expired = Vec::new();
         for place in 0..self.deadlines.len() {

@@ -78,7 +78,7 @@ impl Local {
         self.subjects.clear();
     }
 
-    /// How many entries the logs of one subject may have now.
+    /// The number of entries that the logs of one subject may have now.
     fn most_entries(&self) -> usize {
         MAX_ENTRIES / self.subjects.len().max(1)
     }

@@ -55,18 +55,18 @@ const BURST: Micros = Micros::from_secs(1);
 /// When a line is due that asks at once: before all others.
 const AT_ONCE: Micros = Micros::ZERO;
 
-/// What a queued request waits for.
+/// The state of a request in a permit queue.
 #[derive(Debug)]
 pub(super) struct Queued {
     /// Its line.
     line: Rc<Check>,
-    /// Which of its checks is denied.
+    /// The index of its check that is denied.
     part: usize,
     /// The store's last denial. Its client gets it if no permit comes in time.
     denial: Decision,
     /// The uptime at which it has waited for long enough.
     until: Micros,
-    /// Whether the store is asked about it now.
+    /// True while the store is asked about it.
     asks: bool,
 }
 
@@ -79,11 +79,11 @@ struct Line {
     number: u64,
     /// In the order in which they came.
     requests: VecDeque<(u64, StreamId)>,
-    /// How many of them ask now.
+    /// The number of requests whose checks are in flight.
     asking: usize,
-    /// Whether all that asked were granted until now.
+    /// True if all checks have been granted until now.
     all_granted: bool,
-    /// Whether a permit was released since they asked.
+    /// True if a permit was released since they asked.
     released: bool,
     /// When it asks again, if it does not ask now.
     due: Option<Micros>,
@@ -116,7 +116,7 @@ impl Line {
         self.set_due(all, Some(due));
     }
 
-    /// Whether requests with this check wait in it.
+    /// True if requests with this check wait in it.
     fn is_of(&self, check: &Check) -> bool {
         let kind = |check: &Check| (check.kept_percent, check.mode);
         kind(&self.key) == kind(check) && self.key.is_about_the_same(check)
@@ -137,7 +137,7 @@ pub(in crate::engine) struct Lines {
     /// When requests have waited for long enough.
     ends: SortedMap<(Micros, StreamId), ()>,
     next: u64,
-    /// How many requests were queued.
+    /// The number of requests that were queued.
     pub queued: u64,
 }
 
@@ -147,7 +147,7 @@ impl Lines {
         Self { lines, due, taken: Micros::ZERO, ends, next: 0, queued: 0 }
     }
 
-    /// How many requests wait.
+    /// The number of requests that wait.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -390,8 +390,8 @@ impl Requests {
     }
 }
 
-/// The part of a request for whose permit it may wait: the only one that rejects it, and only because of limits that have a queue.
-/// The stricter of their settings hold.
+/// Returns the check for whose permit a request may wait: the only one that rejects it, and only because of limits that have a queue. The
+/// stricter of their settings apply.
 fn denied_by_queue(request: &Request, config: &Config) -> Option<(usize, Queue, Decision)> {
     if request.is_enquiry {
         return None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was taken is settled: all of it is refunded if the request is rejected, its true cost is charged when its response shows it, and
-//! what is left of a lease is refunded.
+//! Settles what was charged: all of it is refunded if the request is rejected, its true cost is charged when its response shows it, and
+//! unused units of a lease are refunded.
 
 use std::rc::Rc;
 
