@@ -58,7 +58,7 @@ impl Metric {
     }
 }
 
-/// What Envoy does with the values of a metric.
+/// The kind of a metric: what Envoy does with its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Adds them up.
@@ -74,11 +74,10 @@ pub enum Kind {
 /// A metric to define.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// What it is.
     pub kind: Kind,
     /// Its name, to which Envoy adds its own prefix.
     pub name: String,
-    /// What an [`Info`](Kind::Info) keeps.
+    /// The value of an [`Info`](Kind::Info).
     pub value: u64,
 }
 
@@ -159,7 +158,7 @@ fn of_limit(config: &Config, policy: usize, tier: usize, limit: usize) -> String
     [&of_tier(config, policy, tier), ".limit.", &limit].concat()
 }
 
-/// How large the limits are that have metrics of their own.
+/// Defines the sizes of the limits that have metrics of their own.
 fn sizes(config: &Config) -> impl Iterator<Item = Definition> {
     Series::of(config).into_iter().filter_map(move |series| {
         let Series::Asked { policy, tier, limit, full: Fullness::Half } = series else { return None };
@@ -169,8 +168,8 @@ fn sizes(config: &Config) -> impl Iterator<Item = Definition> {
     })
 }
 
-/// A name of the configuration as a part of a metric's name, whose parts are separated by dots: a dot in it becomes `%2E`. No other
-/// character of a name has a meaning there, and `%` is in none, so no two names become one.
+/// Escapes a name of the configuration as a part of a metric's name. Dots separate these parts, so a dot becomes `%2E`. No other character
+/// of a name has a meaning there, and `%` is in none, so no two names become one.
 #[must_use]
 pub fn escaped(name: &str) -> String {
     name.replace('.', "%2E")

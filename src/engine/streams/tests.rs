@@ -12,7 +12,7 @@ use crate::engine::Slots;
 #[derive(Default)]
 pub(in crate::engine) struct Host {
     next: Cell<Token>,
-    /// What each open stream has carried.
+    /// The batches that each open stream has carried.
     pub open: RefCell<BTreeMap<Token, Vec<BatchId>>>,
     most: Cell<usize>,
     refuses: Cell<bool>,
@@ -259,7 +259,7 @@ fn a_successor_that_does_not_open_is_given_up_for_another() {
     assert_eq!(world.open(), [1, 3]);
 }
 
-/// Envoy neither opens nor closes a stream whose bridge has trapped.
+/// Envoy neither opens nor closes a stream after its bridge has trapped.
 #[test]
 fn a_stream_that_never_opens_keeps_its_batch_for_a_second() {
     let mut world = World::new();

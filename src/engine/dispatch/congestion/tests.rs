@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the window becomes, answer by answer. The store is 2 ms away and the deadline is 50 ms: so the slack is 48 ms, an eighth of
-//! it 6, a quarter 12, a half 24. How well that serves requests is measured in tests/core/engine/congestion.rs.
+//! The size of the window, answer by answer. The store is 2 ms away and the deadline is 50 ms: so the slack is 48 ms, an eighth of it 6, a
+//! quarter 12, a half 24. tests/core/engine/congestion.rs measures how well that serves requests.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ struct World {
     congestion: Congestion,
     now: Micros,
     batches: usize,
-    /// How many tasks the store did in which time, if not all that were in flight, in the round trip.
+    /// The number of tasks that the store did and the time for them, if not all that were in flight, in the round trip.
     done: Option<(usize, Micros)>,
 }
 
@@ -23,7 +23,7 @@ impl World {
         Self { congestion: Congestion::new(DEADLINE), now: Micros::from_secs(1), batches: 1, done: None }
     }
 
-    /// The store is so far away, and the window is used in full.
+    /// A store at this distance, with a window that is used in full.
     fn at(distance: u64) -> Self {
         let mut world = Self::new();
         world.answer(FIRST, distance);
@@ -211,7 +211,7 @@ fn a_queue_that_goes_ends_the_suspicion() {
     }
 }
 
-/// How many round trips pass until a trial begins, with half of the window in flight.
+/// The number of round trips until a trial begins, with half of the window in flight.
 fn round_trips_to_a_trial(world: &mut World) -> usize {
     let cwnd = world.cwnd();
     // It stays, but for the trial.
