@@ -17,7 +17,7 @@ const RIGHT: f64 = 120.0;
 /// The width of a letter, which is a little too much for most.
 const LETTER: f64 = 7.2;
 
-/// What the parts of a bar are, and whether they are added up or stand below each other.
+/// The names of a bar's parts; `are_added`: they are added up, otherwise they are below each other.
 struct Parts {
     legend: &'static [&'static str],
     are_added: bool,
@@ -36,7 +36,7 @@ struct Panel {
     rows: Vec<Row>,
 }
 
-/// What a limit adds for one request, on four ways: from `services.json`, where all were measured in one run.
+/// A chart of what a limit adds to one request, in four set-ups: from `services.json`, where all were measured in one run.
 pub fn added(services: &Value) -> String {
     const ROWS: [(&str, &str); 4] = [
         ("weir native november", "weir, native"),

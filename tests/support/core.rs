@@ -72,7 +72,7 @@ pub fn limited(lease: &str, on_failure: &str) -> String {
     )
 }
 
-/// What the store answers to one command: so many granted, or none until so many microseconds from now.
+/// The store's reply to one command: so many granted, or none until so many microseconds from now.
 pub fn answer(granted: i64, retry_after: i64, now: Micros) -> Vec<u8> {
     let now = i64::try_from(now.0).expect("a time");
     let mut reply = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A private Redis: a server on a socket in a directory of its own and on a free port, gone when it is dropped. It
-//! keeps nothing on disk, can be stopped, started again at the same address, and frozen.
+//! A private Redis: a server on a socket in a directory of its own and on a free port. It ends when it is dropped. It keeps nothing on
+//! disk, can be stopped, started again at the same address, and frozen.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -173,7 +173,7 @@ impl Redis {
         self.directory.join("log")
     }
 
-    /// What it has logged since it was started.
+    /// Its log since it was started.
     fn said(&self) -> String {
         std::fs::read_to_string(self.log()).unwrap_or_default()
     }
@@ -210,12 +210,12 @@ impl Redis {
         assert!(crate::signal(signal, self.pid()), "kill {signal} failed");
     }
 
-    /// Where it listens, for those who need a port.
+    /// Its address, for clients that need a port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens.
+    /// The socket on which it listens.
     pub fn socket(&self) -> PathBuf {
         self.directory.join("redis.sock")
     }

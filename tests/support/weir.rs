@@ -16,8 +16,8 @@ use super::upstream::Upstream;
 /// test. Tests of the deadline say their own.
 pub const PATIENT: &str = r#""store": {"deadline": "10s", "on_failure": "deny"}"#;
 
-/// How long a connection to Redis may take to open: on a busy machine a TLS handshake takes long, and so does a worker that serves
-/// others first.
+/// The time in which a connection to Redis must open: on a busy machine a TLS handshake takes long, and so does a worker that serves others
+/// first.
 pub const TIME_TO_CONNECT: &str = "connect_timeout: 5s";
 pub const SHIPPED_TIME_TO_CONNECT: &str = "connect_timeout: 0.25s";
 
@@ -33,7 +33,7 @@ pub fn module() -> PathBuf {
 
 static CHOSEN: OnceLock<Host> = OnceLock::new();
 
-/// What carries the core in Envoy.
+/// The host of the core in Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// `weir.wasm`
@@ -53,7 +53,7 @@ impl Host {
         CHOSEN.get().copied().unwrap_or_else(named)
     }
 
-    /// What this process tests from now on.
+    /// Chooses the host that this process tests from now on.
     pub fn choose(self) {
         CHOSEN.set(self).expect("a process of its own for each case");
     }
@@ -66,7 +66,7 @@ impl Host {
         }
     }
 
-    /// What Envoy puts before the names of filter state that a filter writes.
+    /// The prefix that Envoy puts before the names of filter state that a filter writes.
     pub const fn filter_state_prefix(self) -> &'static str {
         match self {
             Self::Wasm => "wasm.",
@@ -121,7 +121,7 @@ pub fn template_on(host: Host, limiter: &str, redis: SocketAddr, upstream: Socke
         .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
 }
 
-/// What is shipped for this store of several nodes, on the first three of these.
+/// The shipped configuration for this store of several nodes, on the first three of these.
 pub fn template_on_nodes(
     store: Kind,
     nodes: impl Iterator<Item = SocketAddr>,
@@ -281,7 +281,7 @@ impl<S> Lab<S> {
         self.envoys.first().expect("an Envoy")
     }
 
-    /// Where clients of the first Envoy come in.
+    /// The address of the first Envoy for clients.
     pub fn edge(&self) -> SocketAddr {
         self.envoy().address("edge")
     }
@@ -307,7 +307,7 @@ impl<S> Lab<S> {
     }
 }
 
-/// How many responses had which status.
+/// The number of responses with each status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statuses(pub Vec<(u16, usize)>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What holds on every path, and what holds when all is over.
+//! The invariants of every path, and those of its end.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub enum Protocol {
     Queue,
 }
 
-/// What a store did for a worker about one subject. Units; of releases, permits.
+/// The work of a store for a worker and one subject. In units; for releases, permits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Account {
     /// Granted in answers that the worker has read, and in others.
@@ -34,7 +34,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// What is charged of what was granted.
+    /// The granted units that stay charged.
     pub const fn net(&self) -> i64 {
         self.heard + self.unheard - self.refunded
     }
@@ -118,7 +118,7 @@ fn holds(is_so: bool, why: impl FnOnce() -> String) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(why()) }
 }
 
-/// What holds at any time.
+/// Checks the invariants that are true at any time.
 pub fn always(run: &Run<'_>) -> Result<(), String> {
     let (ledger, limit) = (&run.world.ledger, run.scenario.limit);
     let accounts = accounts(run);
@@ -236,7 +236,7 @@ fn ask_until_all_is_sent(run: &mut Run<'_>) -> Result<(), String> {
     Err("a breaker stays open".to_owned())
 }
 
-/// What each worker has charged is what its requests have used, and what losses and crashes explain.
+/// Checks that each worker has charged what its requests have used, and what losses and crashes explain.
 fn conserved(run: &Run<'_>, early: &[u32]) -> Result<(), String> {
     let accounts = accounts(run);
     for worker in 0..run.world.workers.len() {

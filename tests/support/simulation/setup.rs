@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is simulated.
+//! The setup of a simulation.
 
 use weir::config::Config;
 use weir::limit::Limit;
 use weir::limit::{Align, FixedWindow, LeakyBucket, Refill, SlidingWindow, TokenBucket};
 use weir::time::Micros;
 
-/// How the limit holds across regions.
+/// The way in which the limit holds across regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Way {
     /// One store that all regions reach without delay: what is to be reached.
@@ -59,7 +59,7 @@ impl Shape {
     }
 }
 
-/// Who sends requests.
+/// The clients that send requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Clients {
     /// So many requests a second in each region, whatever becomes of them.
@@ -187,7 +187,7 @@ impl Setup {
         )
     }
 
-    /// Whether the configuration allows it: debits are not for limits that are whole again within a sync interval, and so on.
+    /// True if the configuration allows it: debits are not for limits that are whole again within a sync interval, and so on.
     pub fn is_accepted(&self) -> bool {
         Config::parse(self.config(0).as_bytes()).is_ok()
     }

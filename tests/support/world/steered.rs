@@ -35,7 +35,7 @@ impl World {
         events.into_iter().map(|(.., event)| event).collect()
     }
 
-    /// Whether a worker waits for this: it has not abandoned it, and has not crashed.
+    /// True if a worker waits for this: it has not abandoned it, and has not crashed.
     pub fn is_awaited(&self, event: Event) -> bool {
         let (Event::Reached(place, id) | Event::Answered(place, id)) = event else { return false };
         !self.in_flight[&(place, id)].is_abandoned
