@@ -234,15 +234,15 @@ fn the_epoch_is_a_time_too_and_a_cost_that_no_limit_grants_is_cut() {
     assert_eq!(asked(Some(Micros(u64::MAX)), u64::MAX), (i64::MAX, most));
 }
 
-/// What the script of [`plan`] replies: granted, time; then of the bucket and of the log what is left, when to come again,
-/// when all is back, and an extra.
+/// The reply of the script of [`plan`]: granted, time; then for the bucket and for the log what is left, when to come again, when all is
+/// back, and an extra.
 const REPLY: [i64; 10] = [2, 1_000, 3, 40, 50, -6, 7, -1, 90, 10];
 
 fn read(plan: &Plan, bytes: &[u8]) -> Result<Outcome, BadReply> {
     plan.outcome(&Reply::Bulk(Some(bytes)))
 }
 
-/// How many units the limit with this place in the script had refunded.
+/// The number of units that the limit with this place in the script had refunded.
 fn receipt(refunded: u64, place: u8) -> Vec<u8> {
     let mut bytes = refunded.to_le_bytes();
     bytes[7] = place;
@@ -354,7 +354,7 @@ fn what_is_kept_for_others_is_the_last_number_of_the_question() {
     );
 }
 
-/// What a script calls is in it, and what it does not call is not: with EVAL all of it is sent.
+/// A script contains the functions that it calls, and no others: EVAL sends all of it.
 #[test]
 fn a_script_has_the_helpers_that_it_calls() {
     let (second, day) = (Micros::from_secs(1), Micros::from_secs(86_400));
@@ -474,7 +474,7 @@ fn what_is_no_reply_of_the_script_is_no_answer() {
 /// it is full.
 const REPLIES: [i64; 11] = [1_000, 2, 3, 50, 7, 90, 0, -4, 60, 8, 91];
 
-/// What is mostly 0 of the limit in this place: the wait, the extra number, and what was refunded.
+/// The values of the limit in this place that are mostly 0: the wait, the extra number, and the refunded units.
 fn rare(place: u16, wait: i64, extra: i64, refunded: u64) -> Vec<u8> {
     let refunded = &refunded.to_le_bytes()[..7];
     [&place.to_le_bytes()[..], &packed(&[wait, extra]), refunded].concat()

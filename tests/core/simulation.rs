@@ -22,7 +22,7 @@ fn what_is_admitted_is_within_bounds() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// What of these is not as it must be.
+/// The cases that break a bound.
 fn beyond<'a>(table: impl IntoIterator<Item = (&'a cases::Case, Figures)>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (case, figures) in table {

@@ -256,7 +256,7 @@ fn clients_hear_no_earlier_time_than_that_of_the_pause() {
     assert_eq!(told.retry_after, RetryAfter::After(ms(30)));
 }
 
-/// Where at least half is granted at first, the worker does not pause, and clients hear what Redis says.
+/// If at least half is granted at first, the worker does not pause, and clients get the time that Redis says.
 #[test]
 fn without_a_pause_clients_hear_the_time_of_the_store() {
     let mut worker = paused_worker();

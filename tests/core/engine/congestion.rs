@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much is asked of the store at a time: a worker and a store in virtual time. The aim: from two seconds after each change
-//! on, the store decides at least nine in ten of the requests that it can decide within the deadline. A table holds where that is so,
-//! and a sample of scenarios bounds where it is not. The first second after a worker connects has a bar of its own.
+//! The number of tasks that a worker asks of the store at a time: a worker and a store in virtual time. The aim: from two seconds after
+//! each change on, the store decides at least nine in ten of the requests that it can decide within the deadline. A table contains the
+//! cases in which that is so, and a sample of scenarios bounds the others. The first second after a worker connects has a bar of its own.
 //!
 //! `cargo test --test core engine::congestion -- --nocapture` prints the figures.
 
@@ -14,7 +14,7 @@ use crate::world::store::Store;
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 
-/// What changes, and stays so.
+/// A lasting change.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Start,
@@ -122,7 +122,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// How things are for some seconds.
+/// The conditions for some seconds.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     seconds: u64,
@@ -143,7 +143,7 @@ struct Scenario {
     phases: Vec<Phase>,
 }
 
-/// What became of the requests of one second.
+/// The requests of one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     decided: u64,
@@ -201,8 +201,8 @@ fn play(scenario: &Scenario) -> Vec<Vec<Second>> {
     scenario.phases.iter().map(figures).collect()
 }
 
-/// How many of so many requests of one second a store can decide within the deadline. A worker has 4,096 tasks in flight at most; of
-/// answers that differ only those count whose trip fits.
+/// The number of a second's requests that a store can decide within the deadline. A worker has 4,096 tasks in flight at most; if answers
+/// differ, only those count whose trip fits.
 fn possible(deadline: u64, phase: &Phase, arrived: u64) -> u64 {
     let service = SECOND / phase.capacity;
     let slack = deadline.saturating_sub(phase.distance + service);
@@ -351,8 +351,8 @@ fn show(scenario: &Scenario, figures: &[Vec<Second>]) {
 /// Of one second at least so much, and of all of them together at least nine in ten.
 const WORST_SECOND: u64 = 70;
 
-/// What is decided in each second of a case, as one number for each. They notice every change of the control, also one that the
-/// bounds below allow. If such a change is meant, and the table is as good as it was, the new numbers go here.
+/// The decisions in each second of a case, as one number for each. They notice every change of the control, also one that the bounds below
+/// allow. If such a change is meant, and the table is as good as it was, the new numbers go here.
 #[rustfmt::skip]
 const TRACES: [u32; CASES.len()] = [
     3_715_412_390, 2_217_602_439, 66_672_211, 284_812_010, 2_000_482_895, 1_959_318_795, 2_977_797_030, 1_035_412_540, 2_307_063_124,

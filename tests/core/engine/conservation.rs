@@ -14,7 +14,7 @@ use crate::world::ledger::Entry;
 use crate::world::store::Store;
 use crate::world::{Network, World};
 
-/// What a random history does next.
+/// The next step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     Arrive { policies: usize, subject: usize },

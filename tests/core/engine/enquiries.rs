@@ -38,7 +38,7 @@ fn responses(worker: &mut Worker) -> Vec<(StreamId, Rejection)> {
         .collect()
 }
 
-/// What the next batch asks, and the responses when the store replies so.
+/// The tasks of the next batch, and the responses when the store replies so.
 fn answer(worker: &mut Worker, replies: impl IntoIterator<Item = Reply>) -> (Vec<Task>, Vec<Rejection>) {
     let batch = worker.batch();
     worker.engine.replied(batch.id, &bytes(replies), worker.now);

@@ -171,7 +171,7 @@ fn a_late_permit_of_a_request_that_was_counted_locally_is_released_when_the_requ
     assert!(worker.next_batch().is_none(), "once");
 }
 
-/// What a request is charged in the store is not charged to the local share too.
+/// A request that is charged in the store is not charged to the local share too.
 #[test]
 fn a_late_grant_takes_the_place_of_a_local_one() {
     // A share of two places for each kind of limit.

@@ -44,7 +44,7 @@ fn all_served(worker: &mut Worker, streams: impl IntoIterator<Item = StreamId>) 
         .for_each(|stream| assert_eq!(worker.arrive(stream, &["ann"]), Some(true), "{stream}"));
 }
 
-/// What was left on lease is refunded, and the store has done it.
+/// Unused units on lease are refunded, and the store has done it.
 fn takes_back(worker: &mut Worker) {
     let batch = worker.batch();
     assert_eq!((worker.engine.on_lease(), batch.tasks().len()), (0, 1));
@@ -305,7 +305,7 @@ fn a_worker_that_ends_refunds_what_it_has_on_lease() {
     assert_eq!((worker.engine.on_lease(), worker.batch().commands.len()), (0, 1));
 }
 
-/// What is granted in advance to a worker that has ended meanwhile goes back at once.
+/// If a worker has ended meanwhile, the requests granted to it in advance are refunded at once.
 #[test]
 fn a_lease_that_comes_after_the_worker_has_ended_is_refunded() {
     let mut worker = long();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker admits by itself while the store does not decide: its local share of each limit.
+//! The requests that a worker admits by itself while the store does not decide: its local share of each limit.
 
 use weir::engine::Action;
 use weir::time::Micros;
 
 use crate::worker::*;
 
-/// The limit is ten, a fifth of which is this worker's.
+/// The limit is ten, and a fifth of it is this worker's.
 const FIFTH: &str = r#"{"deadline": "50ms", "on_failure": "local", "workers": 5}"#;
 
 #[test]

@@ -21,7 +21,7 @@ fn measured(worker: &mut Worker) -> BTreeMap<String, u64> {
     host.values.iter().map(|(name, value)| (short(name), u64::try_from(*value).expect("more"))).collect()
 }
 
-/// What was measured of decisions of policies: `policy.p0.` is left out of the names. Units and how full limits are: `usage.rs`.
+/// The measurements of policies' decisions: `policy.p0.` is left out of the names. For units and the fullness of limits, see `usage.rs`.
 fn of_policy(worker: &mut Worker) -> Vec<(String, u64)> {
     let values = measured(worker);
     values
@@ -490,7 +490,7 @@ fn deny(worker: &mut Worker, stream: u32, subject: &str) {
     worker.close(stream);
 }
 
-/// What is logged at the next list.
+/// The log lines of the next list.
 fn listed(worker: &mut Worker) -> Vec<String> {
     let mut host = Host::new(worker.engine.config());
     let mut report = Report::new(worker.engine.config());
@@ -567,7 +567,7 @@ fn a_list_is_due_without_further_requests_and_a_clock_set_back_does_not_hold_it_
     assert!(worker.next_tick().is_some_and(|due| due <= worker.now.plus(Micros::from_secs(60))));
 }
 
-/// What came back does not count.
+/// Refunded units do not count.
 #[test]
 fn the_subjects_that_use_most_are_listed_by_their_units() {
     let settle = settled(r#"[{"cost": {"constant": 4}}]"#, WINDOW);

@@ -59,7 +59,7 @@ fn world_of(policies: &str) -> World {
     world
 }
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Debug)]
 enum Step {
     /// So many requests of one subject arrive in a region.
@@ -319,7 +319,8 @@ fn a_store_that_fails_delays_nothing_about_another() {
     }
 }
 
-/// Whatever is sent to a store finds out that it is there again: requests, charges, or loans, although nobody waits for these.
+/// Everything that is sent to a store finds out that it is available again: requests, charges, or loans, although no request waits for the
+/// latter two.
 #[test]
 fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
     let rows = [("requests", HOMES[1], 1), ("charges", DEBIT, 1), ("loans", SHARE, 2)];
@@ -342,7 +343,7 @@ fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
     }
 }
 
-/// Charges wait while their store is gone, and are made when it is back, although no request comes any more.
+/// Charges wait while their store is unavailable, and are made when it is available again, although no request comes any more.
 #[test]
 fn charges_that_wait_are_made_when_the_store_is_back() {
     for mood in [Mood::Hangs, Mood::Refuses] {

@@ -87,7 +87,7 @@ fn a_body_that_its_headers_rule_out_is_counted() {
     assert_eq!((counters.request_bodies_unreadable, counters.denied_by_list), (1, 0));
 }
 
-/// A request whose headers are let through while data of it come must not be let through twice.
+/// A request whose headers are let through while its data arrives must not be let through twice.
 #[test]
 fn a_request_is_paused_until_its_release_is_taken() {
     let mut worker = by_user();

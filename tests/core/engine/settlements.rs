@@ -10,7 +10,7 @@ use weir::policy::settle::Watched;
 use crate::worker::*;
 use crate::world::{Network, World};
 
-/// What a host passes on of a response.
+/// The parts of a response that a host passes on.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     /// Headers; the status first.
@@ -432,7 +432,7 @@ fn settlements_that_were_not_sent_wait_for_the_next_batch() {
     }
 }
 
-/// Whether the store has run a probe is not known if no answer comes, so it carries as little as possible.
+/// If no answer comes, it is unknown if the store has run a probe, so a probe carries as little as possible.
 #[test]
 fn a_probe_carries_one_settlement_at_most() {
     let mut worker = Worker::new(ALLOW, [policy(PLACES)]);
@@ -532,7 +532,7 @@ struct History {
     world: World,
     /// By the number of the request.
     jobs: BTreeMap<StreamId, Job>,
-    /// What each subject has to have spent in the end.
+    /// The units that each subject must have spent in the end.
     spent: BTreeMap<String, u64>,
 }
 

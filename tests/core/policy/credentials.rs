@@ -18,7 +18,7 @@ const NO_HEADERS: &str = r#"{"credential": {"headers": []}}"#;
 const NO_QUERY: &str = r#"{"credential": {"query": []}}"#;
 const LITERAL: &str = r#"{"credential": {"semicolon": "literal"}}"#;
 
-/// Parts, requests, and the credential whose hash is the subject; or what is clear without.
+/// Parts, requests, and the credential whose hash is the subject; or the decision without asking.
 #[rustfmt::skip]
 const CREDENTIALS: &[(&str, &str, &str, Result<&str, &str>)] = &[
     ("bearer", DEFAULT, "GET /\nauthorization: Bearer K1", Ok("K1")),
@@ -141,7 +141,7 @@ mod properties {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// What a lenient upstream reads as the credential `K1…` is its subject, or is denied.
+        /// A credential that a lenient upstream reads as `K1…` has the same subject, or is denied.
         #[test]
         fn no_spelling_of_a_credential_is_another_subject(
             key in "[A-Za-z0-9._~+/-]{1,40}",

@@ -155,7 +155,7 @@ fn the_global_lists_decide_about_both_requests() {
     );
 }
 
-/// Of an enquiry only what rejects it is counted: it is no request that passes. Who looks at the steps sees all of them.
+/// A quota request is counted only if it is rejected: it is no request that passes. An observer of the steps sees all of them.
 #[test]
 fn an_enquiry_that_is_denied_is_counted() {
     let lists = r#""exempt": [{"path": {"exact": "/free"}}], "deny": [{"path": {"exact": "/no"}}]"#;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What clients are told. Headers are read back by an independent parser of structured fields (RFC 9651), bodies
-//! by one of JSON.
+//! The responses to clients. Headers are read back by an independent parser of structured fields (RFC 9651), bodies by one of JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -765,7 +764,7 @@ fn grpc() {
     }
 }
 
-/// What Envoy and its filters make of these is tested in Envoy: `a_rejection_of_what_became_grpc_is_no_success`.
+/// The result in Envoy and its filters is tested there: `a_rejection_of_what_became_grpc_is_no_success`.
 #[test]
 fn a_reply_to_a_grpc_call_has_its_status_among_the_headers() {
     let rejection = rejection(&[(check(1), refused([standing(0, ms(1_234), 0)]))]);
@@ -799,7 +798,7 @@ fn a_reply_to_a_grpc_call_has_its_status_among_the_headers() {
     assert_eq!(reply(&web.header("x-envoy-original-method", "POST")), (420, grpc, String::new()));
 }
 
-/// What Envoy itself says of these is tested in Envoy: `a_rejection_is_no_success`.
+/// Envoy's own result for these is tested in Envoy: `a_rejection_is_no_success`.
 #[test]
 fn a_grpc_call_is_what_envoy_takes_for_one() {
     let rows: &[(&[&str], bool)] = &[

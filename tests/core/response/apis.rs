@@ -88,7 +88,7 @@ fn header<'a>(headers: &'a [weir::response::Header], name: &str) -> Option<&'a s
     headers.iter().find(|header| header.name == name).map(|header| header.value.as_str())
 }
 
-/// What is rejected, and its error in each of the forms.
+/// The rejections, each with its error in each of the forms.
 #[test]
 fn each_cause_has_its_form_in_each_api() {
     let retry =

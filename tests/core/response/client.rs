@@ -22,7 +22,7 @@ struct World {
     now: Micros,
 }
 
-/// What one response says.
+/// The contents of one response.
 #[derive(Debug)]
 struct Response {
     granted: bool,
@@ -34,7 +34,7 @@ struct Response {
 }
 
 impl Response {
-    /// How many requests of this cost the client may send before it has to wait.
+    /// The number of requests of this cost that the client may send before it has to wait.
     fn requests(&self, cost: u64) -> u32 {
         self.limits.iter().map(|(left, _)| u32::try_from(left / cost).unwrap()).min().unwrap()
     }
@@ -307,7 +307,7 @@ proptest! {
     }
 }
 
-/// How many requests of cost 1 pass under this limit of 60 in a minute, of a client that is alone for an hour.
+/// The number of requests of cost 1 that pass under this limit of 60 in a minute, if the client is alone for an hour.
 fn passes_in_an_hour(limit: &str, client: fn(&mut World) -> u32) -> u32 {
     let mut world = World::new(&[format!(r#"{{"name": "l", {limit}}}"#)], 1, 0);
     let end = world.now.plus(Micros::from_secs(3600));
