@@ -80,13 +80,13 @@ fn vanish(store: &mut Cables, hold: Duration) {
     route("delete");
 }
 
-/// A network namespace; it is gone when dropped, and its cables are.
+/// A network namespace; it and its cables are removed when dropped.
 struct Namespace {
     name: String,
     cables: Vec<Cable>,
 }
 
-/// Two devices, of which one is in the namespace.
+/// Two devices. One of them is in the namespace.
 struct Cable {
     here: String,
     there: String,
@@ -145,7 +145,7 @@ impl Cable {
     }
 }
 
-/// Whether `ip` did this.
+/// Runs `ip`. Returns `true` if it succeeded.
 fn ip(arguments: &[&str]) -> bool {
     Command::new("ip").args(arguments).output().is_ok_and(|output| output.status.success())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often Envoy enters the plugin for a request, and what the plugin calls in Envoy meanwhile: that costs time, and no
-//! instruction count of the core shows it. Envoy's own trace of its wasm filters has each entry and each call.
+//! Counts how often Envoy enters the plugin for a request, and the calls that the plugin makes in Envoy meanwhile: they cost time, and no
+//! instruction count of the core shows that. Envoy's own trace of its wasm filters has each entry and each call.
 //!
 //! `docs/bench/calls.md` shows the counts. `WEIR_UPDATE=1` writes them there.
 
@@ -13,10 +13,10 @@ use super::support::weir::{Host, World};
 
 pub const TESTS: &[(&str, fn())] = &[("calls: what is documented is what Envoy traces", what_is_documented)];
 
-/// How many requests are counted, one after the other.
+/// The number of requests that are counted, one after the other.
 const REQUESTS: usize = 40;
 
-/// How many requests open streams and define metrics before that.
+/// The number of requests before that, which open streams and define metrics.
 const FIRST: usize = 5;
 
 /// Calls that depend on time, not on the request: they are made at most a hundred times a second.

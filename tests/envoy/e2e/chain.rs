@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a request passes weir more than once, and where it does not: Envoy's own retries, its internal redirects, and two
-//! weir filters in one chain. What `docs/policies.md` says of them.
+//! Requests that pass weir more than once, and requests that do not: Envoy's own retries, its internal redirects, and two weir filters in
+//! one chain, as `docs/policies.md` describes them.
 
 use crate::support::envoy::Template;
 use crate::support::eventually;
@@ -21,7 +21,7 @@ pub const TESTS: &[(&str, fn())] = &[
 
 const ROUTE: &str = "route: {cluster: upstream}";
 
-/// What is left of a limit, as the response says.
+/// The remaining amount of a limit, as the response says.
 fn left(response: &Response, limit: &str) -> Option<usize> {
     let fields = response.headers.0.iter().filter(|(name, _)| name == "ratelimit");
     let told = fields.flat_map(|(_, value)| value.split(", ")).find_map(|item| {

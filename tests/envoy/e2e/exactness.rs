@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What comes back to a bucket, comes back in time, and to one request only: under constant demand by all workers of two
-//! Envoys, as many pass as the bucket held and has been given since, by Redis's own clock. So the machine may be as slow
-//! as it likes.
+//! Units come back to a bucket in time, and to one request only: under constant demand by all workers of two Envoys, as many pass as the
+//! bucket held and has been given since, by Redis's own clock. So the machine may be as slow as it likes.
 
 use std::time::Duration;
 
@@ -47,13 +46,13 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// What may have passed, so many microseconds after the first.
+    /// The number of requests that may have passed, so many microseconds after the first.
     fn given(&self, micros: u64) -> u64 {
         CAPACITY + micros / self.every * self.step
     }
 }
 
-/// How long the demand lasts, in microseconds.
+/// The duration of the demand, in microseconds.
 const LASTS: u64 = 2_000_000;
 
 fn limiter(limit: &str) -> String {

@@ -226,7 +226,7 @@ fn agents() {
     assert_eq!(world.send(&nameless).status, 403, "without a session");
 }
 
-/// A request with this body, whose response is this one, each chunk written by itself.
+/// A request with this body, and with this response to it, each chunk written by itself.
 fn answered(path: &str, body: &str, kind: &str, answer: impl AsRef<[u8]>, size: usize) -> Request {
     let mut response = format!("HTTP/1.1 200 OK\r\n{kind}transfer-encoding: chunked\r\n\r\n").into_bytes();
     let answer = answer.as_ref();

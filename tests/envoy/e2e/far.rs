@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A store that is far away, though within the deadline: it is asked from the first requests on, and not taken for one that is
-//! overloaded.
+//! A distant store, though within the deadline: it is asked from the first requests on, and does not count as overloaded.
 // Requests are sent at a pace.
 #![allow(clippy::disallowed_methods)]
 

@@ -154,7 +154,7 @@ fn a_body_without_a_length_is_not_cheap() {
     assert_eq!(statuses, [200, 429], "a body that may come costs 9");
 }
 
-/// What is too long to be read is in doubt, also in Envoy: a policy is about it, an exemption is not, and a subject is refused.
+/// If a value is too long to be read, then also in Envoy a policy applies to it, an exemption does not, and a subject is refused.
 fn requests_that_are_too_long_to_be_read() {
     let about = r#""name": "p", "match": {"query": {"name": "q", "exact": "1"}}, "exempt": [{"header": {"name": "user-agent",
         "regex": ".*([Bb]ot|[Cc]rawler).*"}}],"#;

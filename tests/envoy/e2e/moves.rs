@@ -111,7 +111,7 @@ fn follows(envoy: &Envoy, old: &Redis, new: &Redis, upstream: &Upstream, moves: 
     charged_once(counted(old) + counted(new), admitted);
 }
 
-/// How many are connected to Redis over the network; the tests use its socket.
+/// The number of connections to Redis over the network; the tests use its socket.
 fn clients_of(redis: &Redis) -> usize {
     redis.connect().say("CLIENT LIST").matches(" addr=127.").count()
 }

@@ -39,7 +39,7 @@ fn limiter(count: usize, policies: &[(&str, &str, &str)]) -> String {
     )
 }
 
-/// How many of so many requests to this path pass, one after the other, at the Envoys of a region in turn.
+/// The number of requests to this path that pass, one after the other, at the Envoys of a region in turn.
 fn passed(region: &Region, path: &str, requests: usize) -> usize {
     let request = http::Request::get(path);
     let status = |number: usize| {

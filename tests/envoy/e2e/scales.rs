@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many times the limits a subject has stands in what an earlier filter has found out about its requests.
+//! The factor of a subject's limits is in the findings of an earlier filter about its requests.
 
 use crate::support::http;
 use crate::support::weir::{Host, World, get};

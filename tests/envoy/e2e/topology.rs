@@ -59,7 +59,7 @@ fn admitted(world: &World, round: usize, meanwhile: impl FnOnce()) -> HashMap<us
     admitted
 }
 
-/// How many requests were decided without Redis.
+/// The number of requests that were decided without Redis.
 fn counted(world: &World) -> u64 {
     world.total("wasmcustom.weir.fallback")
 }

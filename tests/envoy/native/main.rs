@@ -118,7 +118,7 @@ fn a_grpc_call() {
     assert_eq!((rejected.status, rejected.headers.get("grpc-status")), (200, Some("8")));
 }
 
-/// A deadline that a test waits for, and a verdict that shows who decided.
+/// A deadline that a test waits for, and a verdict that shows if the store or `on_failure` decided.
 fn hasty(limit: usize) -> String {
     limited(limit).replace("10s", "500ms")
 }
@@ -165,7 +165,7 @@ fn without(listener: &str) -> impl FnOnce(Template) -> Template {
     move |template| template.with(&address, format!("\"@{listener}-elsewhere\"}}}}\n"))
 }
 
-/// How many connections a listener of the module has had.
+/// The number of connections that a listener of the module has had.
 fn connections(world: &World, listener: &str) -> u64 {
     let name = listener.trim_start_matches("weir");
     let stats = world.envoy().stats("listener.@");

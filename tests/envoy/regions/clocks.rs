@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Regions whose clocks differ: each Redis and each Envoy reads a time of day that is wrong by seconds. What crosses regions is amounts
-//! and durations, so it has to make no difference.
+//! Regions whose clocks differ: each Redis and each Envoy reads a time of day that is wrong by seconds. Regions exchange amounts and
+//! durations, so it has to make no difference.
 
 use crate::Form;
 use crate::support::redis::Redis;

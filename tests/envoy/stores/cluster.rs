@@ -28,7 +28,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("cluster: the shard of the journal hangs, and no request waits for it", the_shard_of_the_journal_hangs),
 ];
 
-/// What is shipped for a cluster, on three of these nodes.
+/// The shipped configuration for a cluster, on three of these nodes.
 pub fn template(nodes: &[SocketAddr], limiter: &str, upstream: &Upstream) -> Template {
     template_on_nodes(Kind::Cluster, nodes.iter().copied(), limiter, upstream.address())
 }

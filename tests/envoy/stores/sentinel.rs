@@ -23,7 +23,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ),
 ];
 
-/// What is shipped for Sentinel, on these nodes, twenty for each `x-user`.
+/// The shipped configuration for Sentinel, on these nodes, twenty for each `x-user`.
 fn follower(nodes: &[Redis], upstream: &Upstream) -> Envoy {
     follower_of(nodes, upstream, &limited_by(r#"{"header": {"name": "x-user"}}"#, 20))
 }
@@ -38,7 +38,7 @@ fn as_user(user: &str) -> Request {
     get().header("x-user", user)
 }
 
-/// How many connections have asked this node about limits, and are open. Health checks have one of their own.
+/// The number of open connections that have asked this node about limits. Health checks have one of their own.
 fn streams(node: &Redis) -> usize {
     let list = eventually("the list of connections", || says(node, "CLIENT LIST TYPE normal"));
     list.lines().filter(|line| line.contains("cmd=eval")).count()

@@ -59,7 +59,7 @@ fn plain(config: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What is neither a comment nor about the store: its clusters, its password, and the way through `redis_proxy`.
+/// The configuration without comments, and without the store: its clusters, its password, and the way through `redis_proxy`.
 fn all_but_the_store(config: &str) -> String {
     let (config, cluster) = without(&plain(config), "  - name: weir-bridge");
     assert!(!cluster.is_empty(), "there is no cluster `weir-bridge`");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `docs/threats.md` promises and no other test shows.
+//! The promises of `docs/threats.md` that no other test shows.
 // How long another process takes is told by a real clock.
 #![allow(clippy::disallowed_methods)]
 
@@ -175,7 +175,7 @@ fn listening(envoy: &Envoy) -> BTreeSet<String> {
     columns.filter(|it| it[3] == "0A" && sockets.contains(it[9])).map(|it| it[1].to_owned()).collect()
 }
 
-/// What a limiter that asks for one unit is glad to hear.
+/// The best reply for a limiter that asks for one unit.
 const GRANTED: [i64; 6] = [1, 1_700_000_000_000_000, 5, 0, 1_000_000, 0];
 
 fn an_impostor_is_not_believed() {

@@ -70,12 +70,12 @@ impl Secured {
         secured
     }
 
-    /// What the file says that Envoy reads when it starts.
+    /// Writes the file that Envoy reads when it starts.
     pub fn say(&self, credentials: &str) {
         fs::write(self.files.join("password"), credentials).expect("the password");
     }
 
-    /// What is shipped for TLS, for this Redis.
+    /// The shipped configuration for TLS, for this Redis.
     pub fn template(&self, limiter: &str) -> Template {
         let file = |name: &str| self.files.join(name).display().to_string();
         template_of(&Host::chosen().shipped_for(Kind::Tls), limiter, self.upstream.address())
@@ -95,14 +95,14 @@ impl Drop for Secured {
     }
 }
 
-/// What follows `ACL SETUSER weir on >…` in `docs/stores.md`.
+/// The words after `ACL SETUSER weir on >…` in `docs/stores.md`.
 pub fn rights() -> Vec<&'static str> {
     let page = include_str!("../../../docs/stores.md");
     let (_, line) = page.split_once("ACL SETUSER weir on >").expect("the documented user");
     line.lines().next().expect("a line").split_whitespace().skip(1).collect()
 }
 
-/// All six algorithms; and another policy whose denial makes what they granted go back.
+/// All six algorithms; and another policy whose denial refunds their grants.
 const ALL: &str = r#""policies": [
     {"name": "all", "subject": [{"literal": "all"}], "limits": [
         {"name": "window", "algorithm": "fixed_window", "limit": 5, "window": "300d"},

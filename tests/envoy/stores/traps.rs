@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of requests when weir itself traps, under the `failure_policy` that is shipped. weir is not known to trap,
-//! and has no hook for it: the plugin that was built is sabotaged, by an `unreachable` at the head of one callback.
+//! Requests while weir itself traps, under the `failure_policy` that is shipped. weir is not known to trap, and has no hook for it: the
+//! plugin that was built is sabotaged, by an `unreachable` at the head of one callback.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,8 +23,8 @@ pub const TESTS: &[(&str, fn())] = &[
     }),
 ];
 
-/// The plugin that was built, with a callback that traps when its argument of this index is greater than `bound`; the file
-/// is gone when this is dropped.
+/// The plugin that was built, with a callback that traps when its argument of this index is greater than `bound`; the file is removed when
+/// this is dropped.
 pub struct Sabotaged(PathBuf);
 
 impl Sabotaged {
