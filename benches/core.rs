@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the core costs, in instructions: `core CASE ROUNDS` repeats one step, and `scripts/bench-core` counts with callgrind.
-//! Instructions do not depend on what else the machine does, so a regression shows on any machine.
+//! The cost of the core, in instructions: `core CASE ROUNDS` repeats one step, and `scripts/bench-core` counts with callgrind. Instructions
+//! do not depend on other load of the machine, so a regression shows on any machine.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use weir_support::core;
@@ -240,7 +240,7 @@ fn settles(rounds: u32, form: BodyForm, cost: &str, body: &[u8]) {
     });
 }
 
-/// Where the conditions on other tenants are.
+/// The list that contains the conditions on other tenants.
 #[derive(Clone, Copy)]
 enum List {
     /// Each is the condition of a policy of its own.

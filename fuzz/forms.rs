@@ -110,7 +110,7 @@ fn message(body: &[u8]) -> Vec<u8> {
     [&[0], length.as_slice(), body].concat()
 }
 
-/// How many whole RESP values these bytes are.
+/// The number of whole RESP values in these bytes.
 fn values(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while !bytes.is_empty() {
@@ -163,7 +163,8 @@ impl Wire {
         }
     }
 
-    /// What both ends have received, and why the stream closed. A close may be reported only by the next call.
+    /// Returns the bytes that both ends have received, and the reason for which the stream closed. A close may be reported only by the next
+    /// call.
     fn end(&mut self) -> (&[u8], &[u8], Option<&str>) {
         self.feed(true, b"");
         (&self.to_redis, &self.to_limiter, self.closed)

@@ -67,10 +67,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What to measure, and for how long.
+/// The edges to measure, and the durations.
 struct Plan {
     rounds: u32,
-    /// How long most runs are measured.
+    /// The duration of most measurements.
     measured: Duration,
     connections: Vec<u32>,
     subjects: Vec<u32>,
@@ -200,7 +200,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What is not as in a full run.
+    /// The differences from a full run.
     fn shortened(&self, world: &World) -> Vec<String> {
         let mut notes = Vec::new();
         let asks = |edge: &&Edge| edge.name.starts_with(RATELIMIT) && edge.service.is_empty();

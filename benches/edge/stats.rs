@@ -3,7 +3,7 @@
 
 use weir::random::Random;
 
-/// How often the rounds are drawn again for an interval.
+/// The number of times that the rounds are drawn again for an interval.
 const DRAWS: usize = 2_000;
 
 /// With fewer rounds than this, an interval says little, so nothing is decided.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often the core allocates for a request.
+//! The number of allocations of the core for a request.
 
 use std::sync::Arc;
 

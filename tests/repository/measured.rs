@@ -20,7 +20,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().expect("a number")
 }
 
-/// What a Redis has to have, and an example of it.
+/// The resources that a Redis needs, and an example.
 #[test]
 fn sizing() {
     let capacity = read("sizing/capacity.json");
@@ -56,7 +56,7 @@ fn sizing() {
     tables::published("docs/sizing.md", [("capacity", table), ("capacity: example", example)]);
 }
 
-/// How long one call of a script may take.
+/// The maximum time of one call of a script.
 #[test]
 fn worst_case() {
     let rows = read("bounds/worst.json");
@@ -74,7 +74,7 @@ fn worst_case() {
     tables::published("docs/bounds.md", [("worst", table)]);
 }
 
-/// What Redis executes for a subject, beside what no script can leave out.
+/// The instructions of Redis for a subject, beside those that no script can leave out.
 #[test]
 fn redis() {
     let mut table = String::from("| Redis, for one subject of ten | instructions | ratio |\n|---|--:|--:|\n");

@@ -27,7 +27,7 @@ impl Folder {
         path.to_str().unwrap().to_owned()
     }
 
-    /// Whether the script succeeds, and what it says.
+    /// Runs the script. Returns `true` if it succeeds, and its messages.
     fn tested(&self, arguments: &[&str]) -> (bool, String) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/tested");
         let output =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command reads a file as Envoy does. A table of spellings, of which the same is said without Envoy, and by a real one.
+//! The command reads a file as Envoy does. A table of spellings, each read without Envoy and by a real one, with the same result.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -18,7 +18,7 @@ use crate::support::weir::{PATIENT, World};
 use crate::support::{TempFolder, eventually, ignored_unless};
 use serde_json::Value;
 
-/// What cannot run here, and why.
+/// The cases that cannot run here, with the reason.
 pub fn ignored() -> Vec<(&'static str, &'static str)> {
     ignored_unless(binary().is_some(), &TESTS, "no nginx in $WEIR_NGINX, /usr/sbin or .tools/nginx")
 }
@@ -88,7 +88,7 @@ fn binary() -> Option<PathBuf> {
     Some(root.join("usr/sbin/nginx")).filter(|binary| binary.exists())
 }
 
-/// A running nginx; it is gone when dropped.
+/// A running nginx; it stops when dropped.
 struct Nginx {
     process: Child,
     address: SocketAddr,
@@ -169,7 +169,7 @@ impl Nginx {
 const AFTER: &str = "/after";
 
 impl Nginx {
-    /// What `weir import nginx` makes of its file, for a busy machine.
+    /// The output of `weir import nginx` for its file, for a busy machine.
     fn import(&self) -> String {
         let file = self.folder.path().join("nginx.conf");
         let output = Command::new(env!("CARGO_BIN_EXE_weir"))
@@ -209,7 +209,7 @@ impl Drop for Nginx {
     }
 }
 
-/// What became of requests that came at once: how many were rejected, and after how many milliseconds the others left.
+/// The results of simultaneous requests: how many were rejected, and after how many milliseconds the others left.
 #[derive(Debug)]
 struct Burst {
     rejected: usize,
@@ -236,9 +236,9 @@ fn burst(edge: SocketAddr, count: usize) -> Burst {
 
 /// One a second: so slow that a busy machine does not change what has come back between two bursts.
 const EVERY: u64 = 1_000;
-/// How much sooner than its time a request may seem to leave: clocks of milliseconds are rounded.
+/// The most by which a request may seem to leave before its time: clocks of milliseconds are rounded.
 const EARLY: u64 = 20;
-/// How much later, on a busy machine.
+/// The most by which it may leave late, on a busy machine.
 const LATE: u64 = 1_500;
 
 /// The same bursts, at the same times, at nginx with these parameters of `limit_req`, and at weir with these of a bucket. Of each
@@ -518,7 +518,7 @@ fn one_a_minute() {
     assert_eq!(both(), [200, 200]);
 }
 
-/// What the note of the import says: nginx counts the two requests that `limit_conn` rejects, and weir does not.
+/// The note of the import says: nginx counts the two requests that `limit_conn` rejects, and weir does not.
 fn rejected_by_limit_conn() {
     let upstream = Upstream::start();
     let nginx = Nginx::configured(
@@ -541,7 +541,7 @@ fn rejected_by_limit_conn() {
     assert_eq!(found, [([503, 503], 503), ([503, 503], 200)]);
 }
 
-/// What one location has used, another one of the same zone counts.
+/// The usage of one location counts in another one of the same zone.
 fn zone_with_several_bursts() {
     let upstream = Upstream::start();
     let nginx = Nginx::configured(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator looks at, tried on a real scrape: a Prometheus reads the metrics of an Envoy, every query of the dashboard and of the
-//! rules has an answer, every documented name exists, and alerts fire when Redis stops. Its cases are ignored where there is no Prometheus.
+//! The operator's views, tried on a real scrape: a Prometheus reads the metrics of an Envoy, every query of the dashboard and of the rules
+//! has an answer, every documented name exists, and alerts fire when Redis stops. Its cases are ignored where there is no Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ use crate::support::weir::{Host, World, template_on};
 use crate::support::{PATIENCE, TempFolder, eventually, eventually_within, ignored_unless, root};
 use serde_json::Value;
 
-/// What cannot run here, and why.
+/// The cases that cannot run here, with the reason.
 pub fn ignored() -> Vec<(&'static str, &'static str)> {
     let missing = "no prometheus and promtool in $WEIR_PROMETHEUS, /usr/bin or .tools/prometheus";
     ignored_unless(folder().is_some(), &TESTS, missing)
@@ -41,7 +41,7 @@ fn read(of: &str) -> String {
     fs::read_to_string(path(of)).unwrap_or_else(|error| panic!("{of}: {error}"))
 }
 
-/// Where `prometheus` and `promtool` are.
+/// The folder with `prometheus` and `promtool`.
 fn folder() -> Option<PathBuf> {
     let folder =
         std::env::var_os("WEIR_PROMETHEUS").filter(|folder| !folder.is_empty()).map(PathBuf::from)?;
@@ -58,7 +58,7 @@ fn promtool() {
     }
 }
 
-/// A running Prometheus that reads one Envoy each second; it is gone when dropped.
+/// A running Prometheus that reads one Envoy each second; it stops when dropped.
 struct Prometheus {
     process: Child,
     address: SocketAddr,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a Redis forgets when it restarts, is flushed, or runs out of memory: the table of docs/stores.md. Each case grants
-//! units, lets it happen, and counts what may be granted again. Every case has a Redis of its own.
+//! The units that a Redis forgets when it restarts, is flushed, or runs out of memory: the table of docs/stores.md. Each case grants units,
+//! lets it happen, and counts the units that may be granted again. Every case has a Redis of its own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ fn grant(redis: &Redis, units: u32) {
     assert_eq!(subject(redis, 0).check(None, Ask::new(units, 1)).granted, units);
 }
 
-/// How many units are still granted: all that are left.
+/// The number of units that are still granted: all that are left.
 fn left(store: &mut Store) -> u32 {
     store.check(None, Ask::new(2 * LIMIT, 1)).granted
 }
@@ -163,7 +163,7 @@ fn fill(redis: &Redis, mut enough: impl FnMut(&mut Store, Result<u32, String>) -
     panic!("Redis never has enough");
 }
 
-/// What each subject could use again, though it has used it.
+/// The units that each subject could use again, though it has used them.
 fn forgotten(redis: &Redis, used: &[u32]) -> Vec<u32> {
     redis.connect().say("CONFIG SET maxmemory 0");
     let mut store = subject(redis, 0);

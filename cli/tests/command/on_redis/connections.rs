@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How commands reach Redis: TLS, users, Redis Cluster, Sentinel, and what they say when that fails. No password is in what they print.
+//! The connections of commands to Redis: TLS, users, Redis Cluster, Sentinel, and the messages when one fails. No password is in the
+//! output.
 
 use std::fs;
 use std::path::Path;
@@ -157,7 +158,7 @@ fn a_login_comes_from_a_file_or_from_the_environment() {
     );
 }
 
-/// What follows this in a document, as words.
+/// Returns the words that follow this in a document.
 fn documented(page: &'static str, begin: &str) -> Vec<&'static str> {
     let (_, line) = page.split_once(begin).expect("the documented user");
     line.lines().next().expect("a line").split_whitespace().filter(|word| !word.starts_with('>')).collect()

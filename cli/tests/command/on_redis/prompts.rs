@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What commands ask before they change something, on a terminal.
+//! The questions of commands before they change something, on a terminal.
 
 use super::world;
 use crate::terminal::Terminal;

@@ -38,7 +38,7 @@ fn it_in_redis_decides_the_same() {
     }
 }
 
-/// A hundred thousand lines of which `head` reads two.
+/// A hundred thousand lines. `head` reads two of them.
 #[test]
 fn a_reader_that_leaves_is_no_failure() {
     let (config, trace) = (

@@ -6,7 +6,7 @@ use weir::limit::MAX_DEBT;
 
 use super::*;
 
-/// How many times its quota a limit may be in debt: mostly so few that the debt is reached.
+/// The maximum debt of a limit as a multiple of its quota: mostly so small that the debt is reached.
 fn times() -> impl Strategy<Value = u32> {
     prop_oneof![1 => Just(0u32), 4 => 1..=3u32, 1 => 4..=MAX_DEBT]
 }
@@ -31,7 +31,7 @@ fn any_of_them() -> BoxedStrategy<Built> {
     prop_oneof![fixed_window(), sliding_log(), sliding_window(), token_bucket(), leaky_bucket()].boxed()
 }
 
-/// Steps of which a third are charges, up to many times the quota of a small limit.
+/// Steps. A third of them are charges, up to many times the quota of a small limit.
 fn step_of_charges() -> impl Strategy<Value = Step> {
     let units = prop_oneof![4 => 0..=30i64, 2 => 0..=3_000_000i64, 1 => 0..=i64::MAX];
     let charge = (units, 0..4usize).prop_map(|(units, ago)| Some(Act::Settle { units, ago }));

@@ -40,7 +40,7 @@ fn several() -> Options {
 struct Step {
     passes: i64,
     configuration: usize,
-    /// How many percent of each limit a check keeps for others.
+    /// The percentage of each limit that a check keeps for others.
     kept_percent: u8,
     act: Act,
 }
@@ -184,7 +184,7 @@ fn step_of_classes() -> impl Strategy<Value = Step> {
     (step(), kept_percent()).prop_map(|(step, kept_percent)| Step { kept_percent, ..step })
 }
 
-/// How much is kept for others: mostly nothing or a usual share. The configuration allows up to 99 percent.
+/// The percentage kept for others: mostly nothing or a usual share. The configuration allows up to 99 percent.
 fn kept_percent() -> impl Strategy<Value = u8> {
     prop_oneof![3 => Just(0), 2 => Just(20), 3 => 1..=99u8, 1 => any::<u8>()]
 }
@@ -786,7 +786,7 @@ fn small() -> impl Strategy<Value = Limit> {
     .prop_filter_map("parameters that go together", Result::ok)
 }
 
-/// How fast time goes for a limit: windows of the calendar are longer than those of [`small`] by so much.
+/// The speed of time for a limit: windows of the calendar are longer than those of [`small`] by this factor.
 fn pace(limit: &Limit) -> u64 {
     match limit {
         Limit::FixedWindow(of) if matches!(of.align(), Align::Calendar(..)) => of.window().0 / 10_000,
@@ -1068,7 +1068,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
     });
 }
 
-/// A grant, of which so many units have been refunded; or a charge, which is not refunded.
+/// A grant, with the number of its units that have been refunded; or a charge, which is not refunded.
 struct Receipt {
     outcome: Outcome,
     units: u64,
@@ -1102,9 +1102,9 @@ fn moves() -> impl Strategy<Value = Vec<(u64, Move)>> {
     prop::collection::vec((passes, prop_oneof![3 => check, 2 => refund]), 1..40)
 }
 
-/// What an uncharged limit would have left: one that has seen only the units that were not refunded, at the
-/// times at which they were granted. Written from the algorithms' definitions and not from their code; windows
-/// and steps begin where the limit under test began them, because a refund does not move a window.
+/// The units that an uncharged limit would have left: one that has seen only the units that were not refunded, at the times at which they
+/// were granted. Written from the algorithms' definitions and not from their code; windows and steps begin where the limit under test began
+/// them, because a refund does not move a window.
 fn left_of_the_uncharged(limit: &Limit, net: &[(Grid, u64, u64)], now: u64, grid: Grid) -> i128 {
     let sum = |counts: &dyn Fn(&(Grid, u64, u64)) -> bool| -> i128 {
         net.iter().filter(|entry| counts(entry)).map(|&(_, _, units)| i128::from(units)).sum()
@@ -1160,7 +1160,7 @@ fn left_of_the_uncharged(limit: &Limit, net: &[(Grid, u64, u64)], now: u64, grid
     }
 }
 
-/// What names the window or the steps in which units were granted.
+/// Names the window or the steps in which units were granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Grid(u64);
 
@@ -1340,9 +1340,9 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
     });
 }
 
-/// What passes in real time if Redis's clock goes back and grants are refunded. `docs/bounds.md` states the bound: never more than
-/// without refunds; in windows as many units more as are refunded of grants from before the clock went back; and the limit once more
-/// for each time that the clock goes back into a window whose count is forgotten, here because a refund emptied a later one.
+/// Bounds the grants in real time if Redis's clock goes back and grants are refunded. `docs/bounds.md` states the bound: never more than
+/// without refunds; in windows as many units more as are refunded of grants from before the clock went back; and the limit once more for
+/// each time that the clock goes back into a window whose count is forgotten, here because a refund emptied a later one.
 fn bounded_when_the_clock_goes_back(
     limit: &Limit,
     answers: &mut dyn Answers,
@@ -1478,7 +1478,7 @@ fn a_refund_into_a_window_that_comes_twice_lets_through_what_is_refunded_once() 
     refunded_into_a_window_that_comes_twice(&mut |limit| Box::new(Store::new(&server, vec![limit])));
 }
 
-/// Ten units, of which five have flowed, come back as five, in whatever parts: the other five are another request's.
+/// Ten units, after five of them have flowed, come back as five, in whatever parts: the other five are another request's.
 #[test]
 fn ten_units_of_which_five_have_flowed_come_back_as_five() {
     let second = Micros::from_secs(1);

@@ -5,7 +5,7 @@
 
 use super::*;
 
-/// Whether the state is a time. Sizes of one rate, or of one time to fill up, then mean the same by it; others each count in their own
+/// True if the state is a time. Sizes of one rate, or of one time to fill up, then interpret it alike; others each count in their own
 /// measure.
 fn is_time(limit: &Limit) -> bool {
     match limit {
@@ -48,7 +48,7 @@ fn three_sizes() -> BoxedStrategy<[Limit; 3]> {
     sized.prop_filter_map("in bounds", Result::ok).boxed()
 }
 
-/// Whether both sizes keep their state in one form. The configuration refuses a `scale` that changes the form.
+/// True if both sizes keep their state in one form. The configuration refuses a `scale` that changes the form.
 fn are_of_one_form(pair: &[Limit; 2]) -> bool {
     let is_marked = |limit: &Limit| matches!(limit, Limit::FixedWindow(of) if of.is_marked());
     is_marked(&pair[0]) == is_marked(&pair[1])
@@ -264,7 +264,7 @@ fn no_order_of_three_sizes_lets_more_through_than_the_largest_in_redis() {
     conserving_three(Some(&server), 400);
 }
 
-/// What the smallest of three sizes denies leaves the middle one no more than it has if it was asked at the same time itself. The largest
+/// After a denial by the smallest of three sizes, the middle one has no more left than if it was asked itself at the same time. The largest
 /// one grants.
 #[test]
 fn what_a_third_size_denies_counts_as_a_denial_of_the_second() {
