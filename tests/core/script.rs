@@ -614,7 +614,6 @@ fn limits_that_get_very_large_keep_their_keys() {
     assert!(keys(&plan).iter().all(|key| key.starts_with(b"edge:")), "{:?}", keys(&plan));
 }
 
-/// Whether one policy may have so many limits of these kinds; and how many subjects share a command.
 #[test]
 fn no_subject_has_limits_of_its_own_that_go_into_debt() {
     let limit = log(11).indebted(2).unwrap();
@@ -623,6 +622,7 @@ fn no_subject_has_limits_of_its_own_that_go_into_debt() {
     assert_eq!((refused.parameter, refused.value.as_str()), ("debt", "2"));
 }
 
+/// Limits of one policy by kind, and the number of subjects that share a command; `None` if the policy is refused.
 #[test]
 fn no_policy_has_limits_whose_script_may_take_too_long() {
     let hour = Micros::from_secs(3_600);
