@@ -32,7 +32,7 @@ impl Login {
     /// The login in this file.
     ///
     /// # Errors
-    /// Why the module cannot read it.
+    /// The reason for which the module cannot read it.
     pub fn from_file(path: &str) -> Result<Self, String> {
         let state = Mutex::new(State { line: read(Path::new(path))?, is_failure_logged: false });
         Ok(Self { path: path.into(), state })

@@ -48,7 +48,7 @@ enum Stream {
     Frames(frames::Framing),
 }
 
-/// How much of the text `[DONE]` the event's data has matched so far. It ends streams of OpenAI, and it is no JSON.
+/// The part of the text `[DONE]` that the event's data has matched so far. It ends streams of OpenAI, and it is no JSON.
 #[derive(Clone, Copy, Debug)]
 enum Done {
     /// So many bytes, and the data has no others.

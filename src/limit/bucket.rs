@@ -23,11 +23,11 @@ pub(crate) struct Bucket {
     pub(crate) parts: NonZero<u128>,
     /// The emission interval: the time in which one unit flows.
     pub(crate) emission: NonZero<u128>,
-    /// How far ahead a request may move the TAT: the burst tolerance and the delay tolerance.
+    /// The maximum by which a request may move the TAT ahead: the burst tolerance and the delay tolerance.
     pub(crate) tolerance: u128,
     /// For how long a request may be held until its turn.
     pub(crate) delay_tolerance: u128,
-    /// How far ahead the TAT may be at all: the tolerance, the overdraft and the debt.
+    /// The maximum by which the TAT may be ahead at all: the tolerance, the overdraft and the debt.
     pub(crate) max_owed: u128,
     /// Units that one request may take beyond the tolerance.
     pub(crate) overdraft: u64,
@@ -53,7 +53,7 @@ pub struct BucketState {
 struct Cut {
     /// By how many microseconds the whole TAT lies later.
     span: u64,
-    /// How many microseconds the whole TAT was ahead at the last cut. It is valid for buckets whose TAT may be so far ahead.
+    /// The microseconds by which the whole TAT was ahead at the last cut. It is valid for buckets whose TAT may be so far ahead.
     needed: u64,
     /// The part of a microsecond of the whole TAT.
     part: u64,
@@ -88,7 +88,7 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// How far ahead requests may move the TAT.
+    /// The maximum by which requests may move the TAT ahead.
     pub(crate) fn max_asked(&self) -> u128 {
         self.tolerance + u128::from(self.overdraft) * self.emission.get()
     }

@@ -35,7 +35,7 @@ impl Pattern {
     /// Compiles `text`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn new(text: &str) -> Result<Self, String> {
         // On its own first: `a)|(b` is invalid, but would become valid between the parentheses of the anchors.
         let size = size(text);

@@ -24,7 +24,7 @@
 //! A ban (`lua/ban.lua`) is read before all limits. Its denials are counted (`lua/denials.lua`) after the last limit has asked,
 //! where it is known how many requests the limits grant.
 //!
-//! Where requests are of several classes, each limit's ask is followed by its part of `lua/priority/`, which adds what is kept for
+//! If requests are of several classes, each limit's ask is followed by its part of `lua/priority/`, which adds what is kept for
 //! other classes to what a request needs.
 //!
 //! Limits that go into debt have [`INDEBTED`] in place of two parts of `lua/shared/`, and how many units of debt as their last number.

@@ -61,7 +61,7 @@ impl Json {
     /// Reads a JSON text.
     ///
     /// # Errors
-    /// What is wrong with the text, with line and column.
+    /// The mistake in the text, with line and column.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(text).map_err(|error| error.to_string())
     }

@@ -398,7 +398,7 @@ const FIRST_SECOND: u64 = 80;
 
 /// A worker that knows nothing of its store sends 128 tasks, and more only when these are answered. So where more than that arrive within
 /// a round trip, the requests of the first two round trips may go undecided: with 2,000 requests a second, the aim is missed from 100 ms on.
-/// Where fewer arrive, the distance does not matter.
+/// If fewer arrive, the distance does not matter.
 #[test]
 fn a_store_decides_from_the_handshake_on() {
     let far = |rate| Case { rate, ..case("few, 180 of 200", 200, 180) };

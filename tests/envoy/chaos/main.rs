@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Faults in real parts, under steady open-loop load on two real Envoys with what is shipped, its deadline included.
-//! What each fault led to is printed as a table and written to `target/chaos/summary.json`.
+//! The effects of each fault are printed as a table and written to `target/chaos/summary.json`.
 //!
 //! Two forms. The short one is part of `make test`: one fault of each kind, and only what no busy machine can break is judged. The full
 //! one is `make chaos` (`WEIR_FULL=1`): all faults, they last longer, and time is judged too.
