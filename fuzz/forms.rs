@@ -189,8 +189,8 @@ pub fn config(input: &[u8]) {
     }
 }
 
-/// Addresses: the client's address is found from the right end of the chain. What a client adds at the left end does not
-/// change it, unless all entries to its right are trusted.
+/// Addresses: the client's address is found from the right end of the chain. Entries that a client adds at the left end do not change it,
+/// unless all entries to its right are trusted.
 ///
 /// The input is a number of hops, and the chain.
 pub fn address(input: &[u8]) {

@@ -281,8 +281,8 @@ pub const fn replies(message: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// The command `AUTH`. The credentials are `user:password`, or a password alone (`:password` if it has colons in it), as they
-/// stand in a file: a line end after them is not part of them.
+/// The command `AUTH`. The credentials are `user:password`, or a password alone (`:password` if it has colons in it), as in a file: a line
+/// end after them is not part of them.
 #[must_use]
 pub fn login(credentials: &[u8]) -> Vec<u8> {
     let credentials = credentials.strip_suffix(b"\n").unwrap_or(credentials);

@@ -47,7 +47,7 @@ impl Lab {
     /// Nothing is counted.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The mistake in the configuration.
     pub fn new(file: File<'_>) -> Result<Self, String> {
         let config = config(file)?;
         let totals = Totals::new(&config, None);
@@ -57,7 +57,7 @@ impl Lab {
     /// Decides about a request, which comes no earlier than the one before: what `weir replay --json` prints.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// The mistake in the line.
     pub fn decide(&mut self, line: &str) -> Result<String, String> {
         self.lines = self.lines.saturating_add(1);
         Ok(self.run.decide(&self.event(line)?)?.json())

@@ -121,7 +121,7 @@ pub(super) fn is_obeyed(next: char) -> bool {
         || matches!(next, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A value as a line of JSON. What a terminal obeys is escaped, which JSON allows in all strings.
+/// A value as a line of JSON. Characters that a terminal obeys are escaped, which JSON allows in all strings.
 pub(super) fn json_line(value: &Value) -> String {
     let mut line = json(value);
     line.push('\n');

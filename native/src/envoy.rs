@@ -178,7 +178,7 @@ impl HttpFilter {
     }
 }
 
-/// The headers of a map, as they stand in Envoy.
+/// The headers of a map, as Envoy has them.
 pub struct Headers {
     filter: HttpFilter,
     map: HeaderMap,

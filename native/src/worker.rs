@@ -180,8 +180,8 @@ fn take_turns(limiters: &[Rc<Limiter>]) {
     }
 }
 
-/// A hook of a clock or a connection has panicked. What it has read of a connection may be lost, so all connections close: later replies
-/// must not count as replies to other batches.
+/// A hook of a clock or a connection has panicked. Bytes that it has read of a connection may be lost, so all connections close: later
+/// replies must not count as replies to other batches.
 pub fn reset() {
     while let Some(connection) = with_connections(|connections| connections.first()) {
         close(connection);

@@ -12,7 +12,7 @@ use super::search::{Hits, Separator};
 use super::sse::{Framing, Piece};
 use super::values::{Ambiguous, Value, Values};
 
-/// The reason for which a body, or a document in it, cannot be read to its end. What was found before remains.
+/// The reason for which a body, or a document in it, cannot be read to its end. Values found before remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// It is no JSON (RFC 8259), or it is cut off. Also: a surrogate alone, which is no character; a byte order mark.
@@ -25,9 +25,9 @@ pub enum Unreadable {
 
 /// Reads one body, in chunks that may be cut anywhere, and keeps the values at some paths.
 ///
-/// In an event stream, in JSON lines and in frames, each event, line or payload is a document of its own, and all of them share the values. What is found in
-/// a document before an error counts, and the documents after it are read. Most documents are not read at all: those that do not
-/// have the last key of any path.
+/// In an event stream, in JSON lines and in frames, each event, line or payload is a document of its own, and all of them share the values.
+/// The values in a document before an error count, and the documents after it are read. Most documents are not read at all: those that do
+/// not have the last key of any path.
 #[derive(Debug)]
 pub struct Scanner {
     paths: Arc<Paths>,

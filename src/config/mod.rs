@@ -203,8 +203,8 @@ pub enum Evaluation {
     Deny(Option<usize>, Denial),
     /// Redis is asked about each of these checks; at least one.
     Check(InlineVec<Check>),
-    /// It only asks what is left of quotas: Redis is asked about each of these checks, if there are any, and weir answers the request.
-    /// Those of [`Mode::Enquiry`] take nothing.
+    /// It is a quota request: Redis is asked each of these checks, if there are any, and weir answers the request. Those of
+    /// [`Mode::Enquiry`] are charged nothing.
     Enquiry(InlineVec<Check>),
 }
 
@@ -228,10 +228,10 @@ const CLIENT_PREFIX: u8 = 64;
 pub enum Step<'a> {
     /// This condition of the global deny list holds. The evaluation ends.
     Denied(usize),
-    /// This condition of the global exempt list holds. The evaluation ends, unless the request is an enquiry: then its own policy may
+    /// This condition of the global exempt list holds. The evaluation ends, unless the request is a quota request: then its own policy may
     /// follow.
     Exempt(usize),
-    /// The request is an enquiry about the request of this method and path. All further steps are about that one.
+    /// The request is a quota request for the request of this method and path. All further steps are for that one.
     Enquiry(&'a [u8], &'a [u8]),
     /// The policy of this index decided so. The evaluation ends if this is a denial that is enforced.
     Policy(usize, &'a Ruling),
@@ -241,7 +241,7 @@ pub enum Step<'a> {
 trait Observer {
     fn step(&mut self, step: Step<'_>);
 
-    /// A step about the request that an enquiry is about.
+    /// A step for the request that a quota request asks for.
     fn of_enquiry(&mut self, step: Step<'_>) {
         self.step(step);
     }
@@ -443,7 +443,7 @@ impl Config {
         Some(self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan_at(check.scale))
     }
 
-    /// This worker's shares of the limits, if it keeps them by itself while the store is unavailable. An enquiry takes nothing of them.
+    /// This worker's shares of the limits, if it keeps them by itself while the store is unavailable. Quota requests use none of them.
     #[must_use]
     pub fn shares(&self, check: &Check) -> Option<Cow<'_, [Limit]>> {
         let policy =

@@ -43,7 +43,7 @@ pub(super) fn read(view: &View<'_, QuotaFields>, policies: &[Policy], errors: &m
 }
 
 impl Config {
-    /// The request that `request` asks about, if it is an enquiry.
+    /// The request that `request` asks for, if it is a quota request.
     #[must_use]
     pub fn asked<'r>(&self, request: &'r Request<'_>) -> Option<Asked<'r>> {
         self.quota.as_ref()?.endpoint.asked(request)

@@ -244,7 +244,7 @@ impl Engine {
         self.requests.name(stream, json_rpc_ids);
     }
 
-    /// An enquiry arrived, and these checks apply to it, if there are any. Its [`Action::Reject`] has the answer.
+    /// A quota request arrived, and these checks apply to it, if there are any. Its [`Action::Reject`] has the answer.
     pub fn enquire(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
         self.arrived(stream, checks, true, now)
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A ban: a subject that was denied `after` times within a window is denied for a time, whatever its limits have left. Times
-//! are microseconds.
+//! A ban: a subject that was denied `after` times within a window is denied for a time, whatever its limits have left. Times are
+//! microseconds.
 //!
-//! Only denials by the limits count. A request that is denied during a ban counts for nothing, so it makes the ban no longer:
-//! a client that waits for as long as it was told passes. Each ban is `factor` times as long as the one before it, up to
-//! `max`. When `max` has passed since the end of a ban without another one, that ban is forgotten. A ban that is lifted is
-//! forgotten at once.
+//! Only denials by the limits count. A request that is denied during a ban counts for nothing, so it does not extend the ban: a client that
+//! waits for the stated time passes. Each ban is `factor` times as long as the one before it, up to `max`. When `max` has passed since the
+//! end of a ban without another one, that ban is forgotten. A ban that is lifted is forgotten at once.
 
 use super::{Invalid, MAX_WINDOW, RetryAfter, window};
 use crate::time::Micros;

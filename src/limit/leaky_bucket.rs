@@ -48,8 +48,8 @@ impl LeakyBucket {
         (self.rate, self.per, self.debt) == (other.rate, other.per, other.debt)
     }
 
-    /// The same, on a state that `other` counts on, too. What `other` has granted beyond the burst of this one is used, and no sign
-    /// of a clock that went back.
+    /// The same, on a state that `other` counts on, too. The grants of `other` beyond the burst of this one count as used, and not as a
+    /// sign of a clock that went back.
     #[must_use]
     pub fn sharing(&self, other: &Self) -> Self {
         let further = other.bucket.max_owed.saturating_sub(self.bucket.tolerance);

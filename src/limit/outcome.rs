@@ -8,7 +8,7 @@ use super::Limit;
 use crate::inline_vec::InlineVec;
 use crate::time::Micros;
 
-/// A check with a request count: may `requests` requests pass, each of which costs `cost` units?
+/// A check with a request count: may `requests` requests pass at a cost of `cost` units each?
 ///
 /// Waiting requests of one subject share a check; as many as fit are granted. A cost of 0 asks without charging: such a request passes when
 /// one of cost 1 would. With 0 requests, the check only says what is left.

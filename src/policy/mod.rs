@@ -116,7 +116,7 @@ pub enum Across {
     Apart,
     /// One store counts for all: an index into the configuration's.
     Home(u8),
-    /// This region's store decides. What it grants is charged in the other regions afterwards.
+    /// This region's store decides. Its grants are charged in the other regions afterwards.
     Debit,
     /// Each region has a part of every limit, and borrows from the others what they do not need.
     Share,
@@ -322,7 +322,7 @@ pub enum Ruling {
     Unmatched,
     /// The request lacks this part of the subject, and the policy skips such requests.
     Skipped(usize),
-    /// An enquiry cannot have this part of the subject.
+    /// A quota request cannot have this part of the subject.
     Unknown(usize),
     /// It meets this condition of the exempt list.
     Exempt(usize),

@@ -269,8 +269,8 @@ impl Settling {
         Some(reserved)
     }
 
-    /// The true cost of a request that is over at `now`, however it ended. What a response that was cut off has not said costs no less than
-    /// was reserved.
+    /// The true cost of a request that is over at `now`, however it ended. If a response was cut off, a missing cost is no less than the
+    /// reserved one.
     #[must_use]
     pub fn at_end(&mut self, settle: &Settle, reserved: u64, now: Micros) -> u64 {
         // A number at the very end of the body ends with it. What was read before an error counts.

@@ -22,7 +22,7 @@ pub const OPENAI: Providers = 1;
 pub const ANTHROPIC: Providers = 2;
 /// Gemini's `generateContent` and `streamGenerateContent`.
 pub const GEMINI: Providers = 4;
-/// Bedrock's `Converse` and `ConverseStream`. What models say to `InvokeModel` has the form of each model, and is not read in a stream.
+/// Bedrock's `Converse` and `ConverseStream`. The responses to `InvokeModel` have the form of each model, and are not read in a stream.
 pub const BEDROCK: Providers = 8;
 /// Ollama's own API.
 pub const OLLAMA: Providers = 16;

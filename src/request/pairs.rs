@@ -76,7 +76,7 @@ impl<'t> Sent<'t> {
     /// True if it is the name `wanted`.
     ///
     /// # Errors
-    /// [`Unreadable`] if only some servers read it as that name. That includes a wrong escape, of which each server makes another name.
+    /// [`Unreadable`] if only some servers read it as that name. Servers also read a name with a wrong escape differently.
     pub fn names(&self, wanted: &[u8]) -> Result<bool, Unreadable> {
         if self.equals(wanted) {
             return Ok(true);

@@ -17,8 +17,8 @@ pub(super) const UP_TO_ID: &str = "{\"jsonrpc\":\"2.0\",\"id\":";
 /// An error of JSON-RPC begins with this if weir does not know the id of its request.
 pub(super) const WITHOUT_ID: &str = "{\"jsonrpc\":\"2.0\",\"id\":null";
 
-/// The client libraries of OpenAI and Anthropic wait for as long as they are told, up to this. When they are told to wait for longer,
-/// some versions retry within seconds.
+/// The client libraries of OpenAI and Anthropic wait for as long as the response says, up to this. If it says longer, some versions retry
+/// within seconds.
 const LONGEST_WAIT: Micros = Micros::from_secs(60);
 
 impl Api {

@@ -14,7 +14,7 @@ pub enum Cause {
     Unavailable,
     /// The body that a policy needs did not come in time.
     Late,
-    /// It is an enquiry, and this is the answer.
+    /// It is a quota request, and this is the answer.
     Answered,
 }
 
@@ -66,7 +66,7 @@ impl Cause {
         if policy.is_empty() { word.to_owned() } else { [word, "{", policy, "}"].concat() }
     }
 
-    /// The gRPC status: RESOURCE_EXHAUSTED, PERMISSION_DENIED, UNAVAILABLE, DEADLINE_EXCEEDED. A gRPC call is no enquiry.
+    /// The gRPC status: RESOURCE_EXHAUSTED, PERMISSION_DENIED, UNAVAILABLE, DEADLINE_EXCEEDED. A gRPC call is no quota request.
     pub(super) const fn grpc_code(self) -> u8 {
         match self {
             Self::Exceeded | Self::Banned | Self::Answered => 8,

@@ -28,7 +28,7 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// The record of an enquiry that was answered. It is about all policies.
+    /// The record of a quota request that was answered. It is for all policies.
     pub const ENQUIRY: Self =
         Self { policy: "", limit: "", outcome: "enquiry", remaining: None, reset: None, source: "" };
 }

@@ -132,7 +132,7 @@ pub fn late(settings: &Settings) -> Rejection {
     build(settings, ("", &[], false), Cause::Late, RetryAfter::Unknown, Vec::new())
 }
 
-/// The answer to an enquiry: not a rejection, but also a response in the upstream's place.
+/// The answer to a quota request: not a rejection, but also a response in the upstream's place.
 pub(super) fn answer(mut headers: Vec<Header>, body: String) -> Rejection {
     headers.push(Header::new("content-type", String::from("application/json")));
     let (cause, retry_after) = (Cause::Answered, RetryAfter::Unknown);

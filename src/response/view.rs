@@ -79,7 +79,7 @@ impl LimitView {
         Self { warn_at, ..self }
     }
 
-    /// The same limit; its units are bytes of contents, and clients are told so. Of requests in flight they are told that.
+    /// The same limit with bytes of contents as its units; clients see that. Limits of requests in flight keep their unit.
     #[must_use]
     pub fn in_bytes(&self) -> Self {
         let policy = policy(&self.name, self.quota, self.window, true);

@@ -294,7 +294,7 @@ impl Fragment {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subjects {
     One,
-    /// One after the other. What they have in common is read once, the time too.
+    /// One after the other. Their common data is read once, the time too.
     Many,
 }
 

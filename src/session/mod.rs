@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One request, from its headers to its end: evaluates the policies, submits the request to the [engine](crate::engine), and passes on
-//! what the engine needs of its body and of the response. A host translates between Envoy and a [`Session`]: it calls the session in
-//! each callback of Envoy, and does what the session returns.
+//! One request, from its headers to its end: evaluates the policies, submits the request to the [engine](crate::engine), and passes on what
+//! the engine needs of its body and of the response. A host translates between Envoy and a [`Session`]: it calls the session in each
+//! callback of Envoy, and does what the session returns.
 //!
 //! ```text
 //!  headers ──┬─▶ Continue    no policy applies, or the engine admits the request at once
-//!            ├─▶ Reject      a list, a policy or the engine rejects it at once, or the engine answers its enquiry
+//!            ├─▶ Reject      a list, a policy or the engine rejects it at once, or the engine answers its quota request
 //!            ├─▶ AwaitBody   a policy needs its body ──▶ body, trailers ──▶ Continue, Reject or Pause, as for headers
 //!            └─▶ Pause       it waits, until Engine::next_release says whether it continues or is rejected
 //!
 //!  body, trailers             a request that waits or is rejected stays paused
-//!  response_*                 headers to add; the engine tells the true cost of the request
+//!  response_*                 headers to add; the engine reads the true cost of the request
 //!  closed                     the stream is over, however it ended
 //! ```
 

@@ -501,7 +501,7 @@ fn a_shared_bucket_knows_what_another_has_granted() {
     assert_eq!(left(small), (0, 0));
 }
 
-/// The clock of a store may go back. What asks for nothing leaves nothing behind that counts then.
+/// The clock of a store may go back. A request that asks for nothing leaves nothing behind that counts then.
 #[test]
 fn a_request_that_costs_nothing_leaves_an_idle_bucket_as_it_was() {
     let limits = [leaky(10, 1_000_000, 5, 0).unwrap()];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One request between a host and the engine, without either: what a host is told to do in each phase of a request.
+//! One request between a host and the engine, without either: the instructions to a host in each phase of a request.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

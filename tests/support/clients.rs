@@ -35,7 +35,7 @@ impl Told {
     }
 }
 
-/// They ask until they are told to [end](Self::end), or no server listens any more.
+/// They ask until [`Self::end`] is called, or no server listens any more.
 pub struct Clients {
     threads: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The core of one worker, from a request's attributes to the end of its stream, without Envoy and with a store that says what it
-//! is told to say: for counting what a request costs. It calls what the hosts call, in the same order.
+//! The core of one worker, from a request's attributes to the end of its stream, without Envoy and with a store whose answers the caller
+//! chooses: for counting what a request costs. It calls what the hosts call, in the same order.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

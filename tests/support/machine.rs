@@ -58,7 +58,7 @@ pub fn eventually<T>(what: &str, happened: impl FnMut() -> Option<T>) -> T {
     eventually_within(PATIENCE, what, happened)
 }
 
-/// As [`eventually`], where somebody else's program is known to take its time.
+/// As [`eventually`], for a foreign program that is known to be slow.
 ///
 /// # Panics
 /// When `patience` ends first.

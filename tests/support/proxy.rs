@@ -36,7 +36,7 @@ pub enum Network {
     Foreign(&'static [u8]),
 }
 
-/// A way between two regions, in each direction. What is sent first arrives first.
+/// A way between two regions, in each direction. Bytes arrive in the order in which they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     /// The duration of one trip, at most `jitter` less or more.

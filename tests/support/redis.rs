@@ -282,7 +282,7 @@ impl Connection {
         Self::try_to(socket).expect("a connection to Redis")
     }
 
-    /// Connects to a socket, if somebody listens there.
+    /// Connects to a socket, if a server listens there.
     pub fn try_to(socket: &Path) -> Option<Self> {
         UnixStream::connect(socket).ok().map(|stream| Self { stream, input: Vec::new() })
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! weir itself: the configuration that is shipped, `envoy/weir.yaml`, with the plugin that was built, in front of a
-//! private upstream, on a private Redis. What a test says is the limiter's configuration; the rest is as shipped.
+//! weir itself: the configuration that is shipped, `envoy/weir.yaml`, with the plugin that was built, in front of a private upstream, on a
+//! private Redis. A test sets the limiter's configuration; the rest is as shipped.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -212,7 +212,7 @@ pub fn reading_bodies(template: Template) -> Template {
     }
 }
 
-/// With trailers in HTTP/1.1 between clients and Envoy, which drops them unless it is told otherwise.
+/// With trailers in HTTP/1.1 between clients and Envoy, which drops them by default.
 pub fn with_trailers(template: Template) -> Template {
     const MANAGER: &str = "          stat_prefix: edge\n";
     template.with(MANAGER, format!("{MANAGER}          http_protocol_options: {{enable_trailers: true}}\n"))

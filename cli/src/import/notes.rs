@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The notes on what an import could not carry over, or carried over with a difference: its place, the reason, and the advice.
 //!
-//! An importer names the fields that it reads of each object ([`Notes::unread`]), and so each other field becomes a note. What limits
-//! requests and is in no object that was read becomes a note at the end ([`Notes::rest`]).
+//! An importer names the fields that it reads of each object ([`Notes::unread`]), and so each other field becomes a note. A setting that
+//! limits requests and is in no object that was read becomes a note at the end ([`Notes::rest`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};

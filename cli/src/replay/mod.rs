@@ -47,7 +47,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Of a trace that was read once: `wanted` has seen it. Whether it `is_drawn`, and a configuration with where it counts.
+    /// Replays a trace that was read once: `wanted` has seen it. `is_drawn`: charts are drawn. `config` counts in `store`.
     pub fn new(trace: Trace, wanted: Wanted, is_drawn: bool, (config, store): (Config, Store)) -> Self {
         let steps = trace.summary.span.filter(|_| is_drawn).map(Steps::of);
         let totals = Totals::new(&config, steps);

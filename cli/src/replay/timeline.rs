@@ -81,7 +81,7 @@ impl Counts {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Those that reach the upstream. What only a policy in shadow would reject does, too.
+    /// Those that reach the upstream, also if a policy in shadow would reject them.
     pub fn passed(&self) -> u64 {
         [Outcome::Admitted, Outcome::Delayed, Outcome::Shadow]
             .into_iter()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! weir's Redis: one server, the primary that sentinels know, or a Redis Cluster. Which of them it is, the servers say themselves.
-//! Every wait is bounded. So sentinels are asked here: the blocking client that the crate `redis` has for them waits without a bound.
+//! weir's Redis: one server, the primary that sentinels know, or a Redis Cluster. The servers themselves say which of them it is. Every
+//! wait is bounded. So sentinels are asked here: the blocking client that the crate `redis` has for them waits without a bound.
 
 use std::time::Duration;
 

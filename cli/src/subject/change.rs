@@ -160,7 +160,7 @@ impl Change<'_> {
     }
 }
 
-/// The user of this machine who runs the command, and the machine: `ann@bastion`.
+/// The user of this machine that runs the command, and the machine: `ann@bastion`.
 fn from() -> String {
     let id = fs::metadata("/proc/self").map(|process| process.uid().to_string()).ok();
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();

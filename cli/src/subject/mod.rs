@@ -251,7 +251,7 @@ pub(super) struct Consent {
 }
 
 impl Consent {
-    /// Asks the operator. What is asked goes to standard error.
+    /// Asks the operator. The question goes to standard error.
     fn ask(&self, question: &str) -> Result<bool, Failure> {
         if self.yes {
             return Ok(true);

@@ -206,7 +206,7 @@ fn view(sources: Sources) -> Result<Found, Ended> {
     Ok(Found::Nothing)
 }
 
-/// A test sees what the terminal is like after a panic. What is released never panics here.
+/// Lets a test see the terminal after a panic. The released command never panics here.
 fn panic_for_tests() {
     #[cfg(debug_assertions)]
     #[expect(clippy::panic, reason = "that is what it is for")]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir usage`: how much of their limits subjects use now; with `--from`, what they used then. What each limit has left says the filter's
-//! script.
+//! `weir usage`: how much of their limits subjects use now; with `--from`, what they used then. The filter's script says what each limit
+//! has left.
 
 mod journal;
 
@@ -23,7 +23,7 @@ use weir::time::Micros;
 /// The most keys that are looked at.
 pub(super) const MOST_KEYS: usize = 100_000;
 
-/// How many subjects of a policy are printed, unless `--top` says otherwise.
+/// The number of subjects of a policy that are printed, unless `--top` says otherwise.
 const TOP: u32 = 20;
 
 /// Whose usage.

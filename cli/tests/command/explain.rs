@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir explain` beside the filter's own code. What it prints is in `transcripts/explain/` and `transcripts/redis/explain.txt`.
+//! `weir explain` beside the filter's own code. Its output is in `transcripts/explain/` and `transcripts/redis/explain.txt`.
 
 use crate::command::{File, weir};
 use crate::support::redis::Redis;

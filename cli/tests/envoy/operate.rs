@@ -230,7 +230,7 @@ impl Discovered {
     }
 }
 
-/// Requests of all kinds. One is of a user who has sent none before, so that Redis has to be asked.
+/// Requests of all kinds. One is of a new user, so that Redis has to be asked.
 fn traffic(edge: SocketAddr) {
     static SENT: AtomicUsize = AtomicUsize::new(0);
     let fresh = format!("user-{}", SENT.fetch_add(1, Ordering::Relaxed));

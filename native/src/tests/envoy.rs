@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Envoy's objects, and the callbacks that the module calls. A pointer that the module has is a box of one of these objects, which is freed as
-//! soon as Envoy may free it. What a callback returns is freed at the next setter.
+//! Envoy's objects, and the callbacks that the module calls. A pointer that the module has is a box of one of these objects, which is freed
+//! as soon as Envoy may free it. The value that a callback returns is freed at the next setter.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;

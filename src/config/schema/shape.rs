@@ -70,7 +70,7 @@ pub enum Kind {
     Map(&'static Kind, usize, usize),
     /// An object.
     Object(&'static Shape),
-    /// An object that has the shape whose name stands in this field.
+    /// An object whose shape is named by the value of this field.
     Tagged(&'static str, &'static [&'static Shape]),
     /// This word, or an object.
     WordOr(&'static WordShape, &'static Shape),

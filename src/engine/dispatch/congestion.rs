@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The maximum number of tasks in flight: congestion control by delay, as in TCP Vegas, BBR and Copa.
 //!
-//! The controller learns from answers only. The shortest recent round trip is the **distance**. What round trips take beyond it is
-//! **queueing**: the store has more to do than it can. What the deadline leaves beyond the distance is the **slack**. The congestion window
+//! The controller learns from answers only. The shortest recent round trip is the **distance**. The time of round trips beyond it is
+//! **queueing**: the store has more to do than it can. The time of the deadline beyond the distance is the **slack**. The congestion window
 //! (`cwnd`) is the number of tasks that may be in flight:
 //!
 //! | queueing | the congestion window |

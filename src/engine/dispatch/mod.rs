@@ -45,7 +45,7 @@ pub(super) use in_flight::store_of;
 pub(super) use slots::BySlots;
 pub use slots::Slots;
 
-/// A probe finds out whether the store answers again. What it carries may be lost, so it carries at most this many settlements.
+/// A probe finds out whether the store answers again. Its tasks may be lost, so it carries at most this many settlements.
 const PROBE_SETTLEMENTS: usize = 1;
 
 /// While so many settlements wait, no charges of other regions are taken.

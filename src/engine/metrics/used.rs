@@ -28,7 +28,7 @@ const DELAY: Micros = Micros::from_secs(5);
 const PAUSE: Micros = Micros::from_secs(1);
 const MAX_PAUSE: Micros = Micros::from_secs(8);
 
-/// A worker that ends waits for this long for the store's next answer. What is not written then is lost.
+/// A worker that ends waits for this long for the store's next answer. Usage that is not written then is lost.
 const PATIENCE: Micros = Micros::from_secs(60);
 
 /// At most so many subjects in one write.

@@ -55,7 +55,7 @@ impl Requests {
         waiters.into_iter().for_each(|waiter| self.mark(waiter, false));
     }
 
-    /// The store's answer about a subject, for all requests that wait for it. What it grants in advance is kept if `is_certain`.
+    /// The store's answer about a subject, for all requests that wait for it. Grants in advance are kept if `is_certain`.
     fn answered(
         &mut self,
         task: &Task,

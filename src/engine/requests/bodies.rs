@@ -186,8 +186,8 @@ impl Requests {
         questions
     }
 
-    /// The store has answered an enquiry. If a request that waits for its body has made it, a denial is remembered as one of a request:
-    /// that is what denies the request then.
+    /// The store has answered a check that charges nothing. If it is for a request that waits for its body, a denial is remembered as one
+    /// of a request: that is what denies the request then.
     pub(super) fn learn_without_body(&mut self, task: &Task, outcome: &Outcome, (asked, now): (Micros, Now)) {
         let is_before_body = |waiter: &Waiter| waiter.part >= BEFORE_BODY;
         if outcome.retry_after() == RetryAfter::Now || !task.waiters().iter().any(is_before_body) {

@@ -29,7 +29,7 @@ const MAX_SUBJECTS: usize = 16_384;
 /// At most about this many charges are made in one sync; the others wait for the next.
 const MAX_CHARGES: usize = 512;
 
-/// At most so many syncs are told apart while they are in flight; further ones count as the last of these.
+/// At most so many syncs are distinguished while they are in flight; further ones count as the last of these.
 const MAX_SYNCS: usize = 64;
 
 /// A region is late when its lag is so many times the sync interval and its deadline. A batch that is lost is abandoned after two
@@ -199,7 +199,7 @@ impl Debits {
         }
     }
 
-    /// So many units were refunded. What has been charged elsewhere already stays charged.
+    /// So many units were refunded. Units that have been charged elsewhere already stay charged.
     pub fn refunded(&mut self, check: &Rc<Check>, units: u64) {
         let Some(debt) = self.subjects.get_mut(&check.subject()) else { return };
         for (peer, owed) in self.peers.iter_mut().zip(&mut debt.owed) {

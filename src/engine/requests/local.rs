@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The local shares of the limits. While the store is unavailable, each worker counts alone and admits its share.
 //!
-//! The shares begin unused when the store fails, and are forgotten when it recovers. What was admitted meanwhile is never
-//! charged in the store.
+//! The shares begin unused when the store fails, and are forgotten when it recovers. Requests admitted meanwhile are never charged in the
+//! store.
 
 use std::rc::Rc;
 

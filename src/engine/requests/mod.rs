@@ -59,7 +59,7 @@ use request::{Request, State};
 /// The number of decided requests, by decision.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Decided {
-    /// Enquiries that were answered.
+    /// Quota requests that were answered.
     pub enquiries: u64,
     pub admitted: u64,
     pub rejected: u64,

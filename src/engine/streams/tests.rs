@@ -292,8 +292,8 @@ fn a_batch_that_finds_no_idle_stream_takes_the_one_that_opens() {
     assert_eq!(world.streams.closed(2, UNAVAILABLE, world.now), Closed::Lost(third, StoreFailure::Refused));
 }
 
-/// The store has ended the connection together with its reply, and Envoy reports the close only after this callback. What is sent on the
-/// stream before is lost.
+/// The store has ended the connection together with its reply, and Envoy reports the close only after this callback. A batch sent on the
+/// stream before that is lost.
 #[test]
 fn an_answer_that_is_the_last_of_its_stream_counts_and_nothing_follows_on_it() {
     let mut world = World::warm();

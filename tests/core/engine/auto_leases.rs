@@ -54,7 +54,7 @@ fn a_lease_has_what_comes_back_in_40_us_and_a_hundredth_of_the_limit_at_most() {
     }
 }
 
-/// Requests ask one by one, and all that is asked for is granted and used. How many each batch asks for.
+/// Requests ask one by one, and all requests in a batch are granted and used. Returns how many each batch asks for.
 fn sizes(worker: &mut Worker, batches: usize) -> Vec<i64> {
     let mut stream = 1_000;
     let mut next = |worker: &mut Worker| {

@@ -150,8 +150,8 @@ struct Second {
     possible: u64,
 }
 
-/// A worker and a store. What the store decides it denies, and what it does not is allowed. The rejections are as small as can be, because
-/// hundreds of thousands are written.
+/// A worker and a store. The store denies what it decides, and requests without its decision are allowed. The rejections are as small as
+/// can be, because hundreds of thousands are written.
 fn world(store: &str, handshake: u64) -> World {
     let config = format!(
         r#"{{"store": {store}, "response": {{"headers": "none", "format": "empty"}}, "policies": [{{"name": "p0", {}}}]}}"#,

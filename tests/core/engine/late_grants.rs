@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Grants that arrive after their request is decided or has closed. What no admitted request uses is refunded, exactly once; a
-//! place of a concurrency limit is released when its request ends.
+//! Grants that arrive after their request is decided or has closed. Units that no admitted request uses are refunded, exactly once; a
+//! permit of a concurrency limit is released when its request ends.
 
 use crate::worker::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests that are taken in advance: how many, how long they are kept, that the rest is refunded, and what clients are told
+//! Requests that are reserved in advance: how many, how long they are kept, that the rest is refunded, and the answers to clients
 //! meanwhile.
 
 use weir::engine::StreamId;
@@ -18,7 +18,7 @@ fn long() -> Worker {
     Worker::new(DENY, [leased(LONG, WINDOW)])
 }
 
-/// One request asks, and all that it asks for is granted. How many are on lease then.
+/// One request asks, and all that it asks for is granted. Returns how many are on lease then.
 fn lease_to(worker: &mut Worker, stream: StreamId) -> i64 {
     lease_of(worker, stream, 97)
 }
@@ -68,7 +68,7 @@ fn a_request_on_lease_is_admitted_without_asking_and_the_lease_grows_with_use() 
     assert_eq!(sizes, [2, 4, 8, 8, 8]);
 }
 
-/// A lease is of units: it serves a request of the subject at any cost that it still has. What is left goes back.
+/// A lease is of units: it is enough for a request of the subject at any cost up to its rest. Unused units are refunded.
 #[test]
 fn a_lease_serves_requests_of_any_cost() {
     let mut worker = short();

@@ -44,7 +44,7 @@ fn a_worker_limits_by_itself_while_the_store_is_unavailable_and_begins_anew_afte
     assert_eq!([0; 3].map(|_| fail(&mut worker)), [true, true, false]);
 }
 
-/// A cost that the limit holds passes when the store has recovered, whatever this worker's share is: no client is told never.
+/// A cost that the limit can hold passes when the store has recovered, whatever this worker's share is: no client gets *never*.
 #[test]
 fn only_what_the_whole_limit_cannot_hold_is_rejected_for_good() {
     for (cost, retry_after, pushback) in

@@ -409,7 +409,7 @@ fn a_denial_at_the_end_of_max_wait_decides() {
     assert_eq!(worker.engine.queued(), 0);
 }
 
-/// A client is told what the store said last.
+/// A client gets the store's last answer.
 #[test]
 fn a_request_that_waited_in_vain_is_rejected_by_the_last_denial() {
     let mut worker = worker("100ms", 100);

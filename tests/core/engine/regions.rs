@@ -577,8 +577,8 @@ fn a_loan_admits_a_request_that_a_remembered_denial_would_reject() {
     assert_eq!((refused.arrive_under(99, &[0]), refused.engine.on_lease()), (Some(true), 1));
 }
 
-/// The first requests of a subject that borrow are of one class, and those after them of another: these are told the limit of their own
-/// class, also where their store grants late what a loan has served.
+/// The first requests of a subject that borrow are of one class, and those after them of another: these get the limit of their own class,
+/// also if a loan serves a request before its store grants it.
 #[test]
 fn a_request_that_a_loan_serves_is_told_the_limit_of_its_class() {
     let mut worker = worker_of(r#""denial_ttl": "1ms", "#, &policies(&[SHARE]));
@@ -635,8 +635,7 @@ fn a_loan_is_not_used_while_another_one_is_missing() {
     assert!(tasks.iter().any(|task| task.tag == "p1|ann" && task.requests > 0), "{tasks:?}");
 }
 
-/// A worker that ends makes the charges of one more sync. What that leaves over is counted as dropped, and what is granted later is
-/// charged at once.
+/// A worker that ends makes the charges of one more sync. The rest is counted as dropped, and later grants are charged at once.
 #[test]
 fn charges_that_a_worker_does_not_make_before_it_ends_are_counted() {
     let mut worker = worker(&[DEBIT, DEBIT]);

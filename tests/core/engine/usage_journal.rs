@@ -207,7 +207,7 @@ fn a_store_that_does_not_answer_is_asked_less_and_less_often() {
     alone(&mut worker);
 }
 
-/// When the store does not answer and requests stop, no request closes the breaker. What was used before is written all the same.
+/// When the store does not answer and requests stop, no request closes the breaker. Earlier usage is written all the same.
 #[test]
 fn it_is_written_although_a_breaker_is_open() {
     let mut worker = Worker::configured(&recording("{}", DENY, &[policy(BUCKET)]));
@@ -277,7 +277,7 @@ fn a_worker_that_ends_gives_up_after_a_minute() {
     assert!(worker.next_batch().is_none());
 }
 
-/// A write is for one interval. What subjects have used in two of them goes into two writes, whatever their order.
+/// A write is for one interval. Usage in two of them goes into two writes, whatever their order.
 #[test]
 fn at_the_border_of_intervals_each_has_its_write() {
     let mut worker = Worker::configured(&recording(r#"{"interval": "1m"}"#, ALLOW, &[policy(BUCKET)]));

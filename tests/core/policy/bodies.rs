@@ -340,7 +340,7 @@ fn what_waits_for_its_body() {
     }
 }
 
-/// A request is evaluated again when its body has come. What was decided without asking Redis counts then, and only then.
+/// A request is evaluated again when its body has come. The decisions without asking Redis count then, and only then.
 #[test]
 fn what_is_noted_of_a_request_counts_once() {
     let config = config(

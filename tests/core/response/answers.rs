@@ -144,7 +144,7 @@ const JOBS: &str = "ratelimit-policy: \"jobs\";q=2;qu=\"concurrent-requests\", \
                     \"open\";q=2;qu=\"concurrent-requests\"";
 const PROBLEM: &str = "content-type: application/problem+json";
 
-/// A name, what came of the checks, and what the client is told.
+/// A name, the results of the checks, and the response to the client.
 type Case = (&'static str, Vec<(Check, CheckAnswer)>, Vec<&'static str>);
 
 fn cases() -> Vec<Case> {

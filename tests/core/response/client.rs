@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A client that does what `RateLimit` says: it takes at most `r` units within the `t` seconds that it was told, and waits
-//! `t` when a request no longer fits `r`. It is never denied, and it does not wait for nothing.
+//! A client that does what `RateLimit` says: it uses at most `r` units within the stated `t` seconds, and waits `t` when a request no
+//! longer fits `r`. It is never denied, and it does not wait for nothing.
 //!
-//! The client reads header text; what answers it are the pure limits, which Redis is held to elsewhere.
+//! The client reads header text; the pure limits answer it. Other tests compare these with Redis.
 
 use proptest::prelude::*;
 use weir::config::Config;
@@ -29,7 +29,7 @@ struct Response {
     /// `r` and `t` of each limit.
     limits: Vec<(u64, Option<u64>)>,
     retry_after: Option<u64>,
-    /// When one more request would pass, to the microsecond: what no client is told.
+    /// When one more request would pass, to the microsecond: a client cannot know this.
     truth: RetryAfter,
 }
 
@@ -115,8 +115,8 @@ fn window() -> impl Strategy<Value = u64> {
 
 /// A limit as the configuration has it, without its name, and its quota.
 ///
-/// Each needs at least a second to give its quota again. A client is told whole seconds: of what comes back sooner, it
-/// can only use what the limit keeps for it.
+/// Each needs at least a second to give its quota again. A client gets whole seconds: if units come back sooner, it can only use those that
+/// the limit keeps for it.
 fn limit() -> impl Strategy<Value = (String, u64)> {
     let count = || prop_oneof![1..=5u64, 1..=50u64];
     let fixed =
@@ -279,8 +279,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Against one that knows microseconds. What is lost is lost to whole seconds: half at most, where a request needs
-    /// just over one.
+    /// Compared with one that knows microseconds. The loss is due to whole seconds: half at most, if a request needs just over one.
     #[test]
     fn a_client_that_obeys_gets_at_least_half_of_what_there_is((limits, cost, phase) in scene(1..=2)) {
         // Who obeys takes what is left, and no overdraft.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! More than Redis can do, from ever other users: no two requests share a command, and none is known to be denied. What
-//! Redis can do is measured first. It is little here, behind a link that carries so much and no more: two Envoys and the
-//! clients of twice as much fit on the machine that judges them.
+//! More load than Redis can bear, from ever other users: no two requests share a command, and none is known to be denied. The capacity of
+//! Redis is measured first. It is small here, behind a narrow link: two Envoys and the clients of twice as much fit on the machine that
+//! judges them.
 
 use std::net::SocketAddr;
 use std::thread;

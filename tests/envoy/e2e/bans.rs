@@ -27,7 +27,7 @@ fn ann() -> http::Request {
     get().header("x-user", "ann")
 }
 
-/// The seconds that a rejected client is told to wait.
+/// The seconds in the `Retry-After` of a rejected client.
 fn seconds(response: &Response) -> Option<u64> {
     response.headers.get("retry-after").map(|seconds| seconds.parse().expect("seconds"))
 }

@@ -28,7 +28,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("refill: after t as much is there again as r said", after_t_as_much_is_there_again),
 ];
 
-/// 20 s to fill. What is taken first takes 10 s to come back: by then the demand has begun, so that nothing given to a bucket is lost.
+/// 20 s to fill. The first units used take 10 s to come back: by then the demand has begun, so that nothing given to a bucket is lost.
 const CAPACITY: u64 = 1_000;
 /// So many times, so many at once.
 const FIRST: (usize, usize) = (5, 100);

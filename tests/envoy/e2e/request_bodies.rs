@@ -369,7 +369,7 @@ fn models() {
     });
 }
 
-/// More requests than there are places, of one client. They are told apart by the address that a proxy before Envoy has seen.
+/// More requests than there are places, of one client. The address that a proxy before Envoy has seen distinguishes clients.
 fn no_bodies() {
     let limiter = format!(
         r#"{{{PATIENT}, "client_address": {{"header": "x-chain", "trusted_hops": 1}}, "request_body": {{"timeout": "20s"}}, "policies": [

@@ -67,8 +67,7 @@ fn all_but_the_store(config: &str) -> String {
     others.iter().fold(config, |config, block| without(&config, block).0)
 }
 
-/// Takes out the block that begins with this line: the lines that stand deeper, and the items of a list. What is
-/// left, and what was taken out.
+/// Removes the block that begins with this line: the lines with a deeper indent, and the items of a list. Returns the rest, and the block.
 fn without(config: &str, first: &str) -> (String, String) {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let mut inside = false;

@@ -138,7 +138,7 @@ fn flushed(redis: &mut Redis) -> u32 {
     0
 }
 
-/// Fills a Redis with subjects that have used 1 to 10 units, in turn, until `enough`. What each has used.
+/// Fills a Redis with subjects that have used 1 to 10 units, in turn, until `enough`. Returns the usage of each.
 fn fill(redis: &Redis, mut enough: impl FnMut(&mut Store, Result<u32, String>) -> bool) -> Vec<u32> {
     let mut used = Vec::new();
     let mut store = subject(redis, 0);

@@ -14,12 +14,12 @@ pub struct Case {
     pub least: f64,
 }
 
-/// The most units by which what is admitted may exceed the limit, over any span.
+/// The most units by which the admitted requests may exceed the limit, over any span.
 ///
-/// - `home`: none as its store counts. At the edges requests of a far region are admitted one trip later, so what is sent within one
-///   trip there and back may come together.
+/// - `home`: none as its store counts. At the edges requests of a far region are admitted one trip later, so requests sent within one trip
+///   there and back may come together.
 /// - `debit`: each other region may grant its whole limit, and what flows back in one interval and one trip, before it is charged.
-/// - `share`: none as the stores count. What is borrowed may be used two intervals and one trip later.
+/// - `share`: none as the stores count. Borrowed units may be used two intervals and one trip later.
 ///
 /// A `sliding_window` counts in slots: there is one slot's part more.
 pub fn bound(setup: &Setup) -> u64 {

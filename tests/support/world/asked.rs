@@ -21,7 +21,7 @@ impl World {
         vec![check_of(0, format!("{{p0|u{}}}", self.arrived()), 1)]
     }
 
-    /// So many requests a second arrive until this time. How many have arrived then.
+    /// So many requests a second arrive until this time. Returns how many have arrived then.
     pub fn arrive_until(&mut self, end: u64, rate: u64) -> u32 {
         while self.time < end {
             self.arrive(0, self.alone());

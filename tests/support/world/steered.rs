@@ -90,8 +90,8 @@ impl World {
         }
     }
 
-    /// A worker crashes, and with it end the requests that it has. Another one starts in its place: its number. What the worker has sent
-    /// still reaches the stores.
+    /// A worker crashes, and its requests end with it. Another one starts in its place; returns its number. Batches that the worker has
+    /// sent still reach the stores.
     pub fn crashes(&mut self, place: usize) -> usize {
         let (regions, number) = (self.stores.len(), self.workers.len());
         let host = &mut self.workers[place];

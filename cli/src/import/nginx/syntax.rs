@@ -52,7 +52,7 @@ fn wrong<T>(line: usize, said: &str) -> Result<T, Wrong> {
 /// Reads the text of the file of this number.
 ///
 /// # Errors
-/// What is wrong with it. It repeats nothing of the text, because any file may be included.
+/// The mistake in it. It repeats nothing of the text, because any file may be included.
 pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
     if text.len() > MAX_TEXT {
         return Err((1, format!("the file is larger than {MAX_TEXT} bytes")));

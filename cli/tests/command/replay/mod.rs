@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir replay`: its page, large traces, and counting in a Redis. What it reads and decides is in `transcripts/replay/`.
+//! `weir replay`: its page, large traces, and counting in a Redis. Its input and decisions are in `transcripts/replay/`.
 
 pub mod browser;
 pub mod page;

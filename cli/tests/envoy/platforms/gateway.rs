@@ -93,7 +93,7 @@ fn manager(name: &str) -> Value {
     })
 }
 
-/// Applies an EnvoyPatchPolicy. How many filters it has inserted.
+/// Applies an EnvoyPatchPolicy. Returns the number of filters that it has inserted.
 fn apply_patches(policy: &Value, config: &mut Value) -> usize {
     let spec = &policy["spec"];
     assert_eq!(

@@ -34,8 +34,7 @@ fn several() -> Options {
     Options { classes: Classes::Several, ..Options::default() }
 }
 
-/// One step of a history: time goes on (or back), then somebody does something, under one of two
-/// configurations.
+/// One step of a history: time goes on (or back), then something happens, under one of two configurations.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     passes: i64,

@@ -84,7 +84,7 @@ fn reconfigured() -> BoxedStrategy<[Limit; 2]> {
     prop_oneof![2 => resized, 1 => other.prop_filter("one ttl", ttl)].boxed()
 }
 
-/// The history of a subject under the first of two limits. What the other one denies in between changes none of its answers.
+/// The history of a subject under the first of two limits. Denials by the other one in between change none of its answers.
 fn denials_leave_no_trace(
     limits: &[Limit; 2],
     check: &mut dyn FnMut(usize, Micros, Ask) -> Outcome,
@@ -306,8 +306,8 @@ fn what_a_third_size_denies_counts_as_a_denial_of_the_second() {
     });
 }
 
-/// The largest of three sizes has let 28 units through. What the smallest denies leaves the middle one nothing, in whatever order they
-/// are asked, and however often.
+/// The largest of three sizes has let 28 units through. After denials by the smallest, the middle one has nothing left, in whatever order
+/// they are asked, and however often.
 #[test]
 fn three_sizes_of_a_bucket_in_turn() {
     let server = Redis::start();
