@@ -7,7 +7,9 @@ use crate::time::Micros;
 /// The number of subjects that a worker logs, and the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Top {
+    /// Their number.
     pub count: u8,
+    /// The time between two lists.
     pub interval: Micros,
 }
 

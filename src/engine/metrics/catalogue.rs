@@ -74,6 +74,7 @@ pub enum Kind {
 /// A metric to define.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
+    /// Its kind.
     pub kind: Kind,
     /// Its name, to which Envoy adds its own prefix.
     pub name: String,

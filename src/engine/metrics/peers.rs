@@ -26,6 +26,7 @@ pub struct Peer {
 pub struct PeerMetric {
     /// The last part of its name.
     pub name: &'static str,
+    /// Its kind.
     pub kind: Kind,
     /// Its meaning, for the documents. The plugin has no use for it.
     #[cfg(not(target_arch = "wasm32"))]
