@@ -163,7 +163,7 @@ fn body(case: &str) -> Option<(BodyForm, &'static str, Vec<u8>)> {
         let padding = " ".repeat(room + part.len() - parts.len());
         [begin, &parts, &padding, end].concat().into_bytes()
     };
-    // What a model has answered, as its API sends it.
+    // A model's response, as its API sends it.
     let sentence = r#"It\u2019s a \"plain\" answer, of some words in a row, as a model gives it.\n\nAnd another paragraph follows. "#;
     // Small objects: more structure than text.
     let row = r#"{"id": 4711, "name": "a thing", "price": 12.50, "tags": ["x", "y"], "stock": {"a": 1, "b": null}, "usage": true}"#;

@@ -662,7 +662,7 @@ fn single(redis: &mut Connection, tag: &[u8], plan: &Plan, act: Act<'_>) -> [u64
             }
             let reply = redis.pipeline(&command, 1).remove(0);
             match resp::decode(&reply).unwrap().unwrap().0 {
-                // How many permits were released.
+                // The number of permits that were released.
                 resp::Reply::Integer(released) => assert!(released > 0),
                 reply => drop(plan.outcome(&reply).unwrap()),
             }

@@ -442,7 +442,7 @@ fn run(case: &Case, services: &[Service; 2]) -> Value {
     while driver.world.next(case.end()).is_some() {}
     driver.note();
     let nodes = Done::of(&driver.world).nodes;
-    // What is on its way.
+    // The requests that are still in flight.
     driver.client_of.clear();
     while driver.world.next(case.end() + 3 * DEADLINE).is_some() {}
     driver.note();

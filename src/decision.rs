@@ -45,7 +45,7 @@ impl Decision {
             let limit = outcome.in_force(limits).get(place);
             LimitStatus {
                 remaining,
-                // What the next request of the batch was granted, this one could have had as well.
+                // A grant to the next request of the batch would have been available to this one as well.
                 retry_after: if is_last { of.retry_after } else { RetryAfter::Now },
                 reset: of.reset,
                 window: limit.map_or(Micros::ZERO, |limit| {

@@ -232,7 +232,7 @@ impl Source {
         };
         let origin = value.origin.unwrap_or(Origin::Other);
         let within = Some(Within { file: &self.text, string: text, start: value.place, origin });
-        // What is no JSON is reported when it is read.
+        // A text that is no JSON is reported when it is read.
         let node = Node::parse_json(text).unwrap_or_else(|_| Node::empty());
         Limiter { file: &self.text, json: text.into(), node, within, carrier }
     }

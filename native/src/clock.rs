@@ -140,7 +140,7 @@ fn run(clocks: &Mutex<Vec<Arc<Shared>>>, is_asleep: &AtomicBool) {
             continue;
         }
         is_asleep.store(true, Ordering::SeqCst);
-        // What became due before this store did not wake the thread.
+        // A tick that became due before this store did not wake the thread.
         if commit_due().is_none() {
             park();
         }

@@ -191,7 +191,7 @@ impl Headers {
     pub fn get(&self, name: &str) -> Option<(Cow<'_, [u8]>, usize)> {
         // Envoy keeps the host under this name.
         let name = if name == "host" { ":authority" } else { name };
-        // SAFETY: Envoy has returned the buffers, and who asked for the headers uses them only as long as these are valid.
+        // SAFETY: Envoy has returned the buffers, and the caller uses the headers only as long as these are valid.
         let is_of = |line: &&Header| unsafe { bytes(&line.key) } == name.as_bytes();
         // SAFETY: as above.
         let mut values = self.lines().iter().filter(is_of).map(|line| unsafe { bytes(&line.value) });

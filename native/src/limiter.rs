@@ -384,7 +384,7 @@ impl Limiter {
                 (Some(filter), Next::Reject(rejection)) => reply::reject(filter, &rejection),
             }
         }
-        // What the old engine has counted since the last export. Last, because this may panic: the engine may be half changed.
+        // Exports the counts of the old engine since the last export. Last, because this may panic: the engine may be half changed.
         fault!("export");
         report.export(&mut engine, &mut &self.configuration.metrics, now());
         report::add_residues(&report, &self.config);

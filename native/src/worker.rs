@@ -304,7 +304,7 @@ fn fail(connection: NetworkFilter, failure: &StoreFailure) -> bool {
         }
     }
     limiters_using(&limiters, &cluster).for_each(|limiter| match is_replaced {
-        // What waited for this connection takes another.
+        // Batches that waited for this connection use another.
         true => limiter.connected(&cluster, now),
         false => limiter.connection_failed(&cluster, failure, now),
     });

@@ -196,7 +196,7 @@ impl IdScanner {
             (0, b'[') => self.is_batch = true,
             (0, b'{') => self.begin_call(),
             (1, b'{') if self.is_batch => self.begin_call(),
-            // What is no call is answered, too, as one whose id is not known.
+            // An item that is not a call is answered, too, as one whose id is not known.
             (1, _) if self.is_batch => {
                 self.begin_call();
                 self.id = Id::Null;

@@ -282,7 +282,7 @@ fn end_document(paths: &Paths, document: &mut Document, values: &mut Values) {
     if document.is_blank() {
         return;
     }
-    // What was found before an error counts.
+    // Values found before an error count.
     let end = document.end(values);
     values.end_document(end.is_ok(), false);
     document.restart(paths);

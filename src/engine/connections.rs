@@ -106,7 +106,7 @@ impl<T: Transport> Connections<T> {
     pub fn closed(&mut self, token: Token, status: u32, now: Micros) -> Closed {
         match self.of(token) {
             Some(streams) => streams.closed(token, status, now),
-            // Envoy still has to be told that nobody needs it: any of them can.
+            // No stream list has it. Envoy still needs its cancellation: any of them can do that.
             None => {
                 self.stores.first_mut().map_or(Closed::Idle, |streams| streams.closed(token, status, now))
             }

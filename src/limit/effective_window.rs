@@ -93,7 +93,7 @@ mod tests {
         let sliding = || Limit::from(SlidingWindow::new(3, Micros(3_000_000), second).unwrap());
         let log = || Limit::from(SlidingLog::new(9, second).unwrap());
         let window = |align| Limit::from(FixedWindow::new(9, second, align).unwrap());
-        // What is left, what is kept for others, when the limit is whole, the time of day, and what follows; times in microseconds.
+        // The units left, those kept for others, the time until the limit is whole, the time of day, and the result; times in microseconds.
         let rows = [
             ("the rest of a window", window(Align::Clock), 4, 0, 250_000, 750_000, 250_000),
             ("of one by the clock, unused", window(Align::Clock), 9, 0, 0, 750_000, 250_000),

@@ -273,7 +273,7 @@ impl Settling {
     /// reserved one.
     #[must_use]
     pub fn at_end(&mut self, settle: &Settle, reserved: u64, now: Micros) -> u64 {
-        // A number at the very end of the body ends with it. What was read before an error counts.
+        // A number at the very end of the body ends with it. Values read before an error count.
         for (_, scanner) in &mut self.scanners {
             let _ = scanner.end();
         }

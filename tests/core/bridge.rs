@@ -338,7 +338,7 @@ fn closes_the_stream_on_replies_that_cannot_be_trusted() {
 
 #[test]
 fn the_first_command_of_a_stream_is_auth() {
-    // What stands in the file, and the words of the command.
+    // The content of the file, and the words of the command.
     let cases: &[(&str, &[&str])] = &[
         ("ann:secret", &["AUTH", "ann", "secret"]),
         ("secret", &["AUTH", "secret"]),

@@ -400,7 +400,7 @@ fn a_settlement_that_finds_nothing_to_settle_changes_nothing() {
                 let settle_own = |subject: &mut Subject, now| {
                     subject.settle(&limits, None, now, units, &receipt(now));
                 };
-                // What is a window later was charged nothing.
+                // A window later, nothing was charged.
                 let charged = clock.1 <= 60 && granted > 0;
                 let found = if charged { None } else { differs(&limits, granted, clock, settle_own) };
                 assert_eq!(found, None, "{row}: {clock:?}, {units} units of that time");

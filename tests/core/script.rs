@@ -124,7 +124,7 @@ fn policies_with_the_same_algorithms_share_a_script_in_whatever_order_they_name_
     );
     assert_eq!(plan().sha(), other.sha());
     assert_ne!(plan().sha(), plan_of(&[("day", log(2))], Overrides::Ignored).unwrap().sha());
-    // What they keep apart is the parameters.
+    // They differ in their parameters.
     assert_eq!((plan().limits(), plan().overrides()), (&[log(9), leaky(7)][..], Overrides::Ignored));
 }
 

@@ -30,7 +30,7 @@ fn beyond<'a>(table: impl IntoIterator<Item = (&'a cases::Case, Figures)>) -> Ve
         if figures.excess > bound {
             wrong.push(format!("{name}: {} units above the limit, bound {bound}", figures.excess));
         }
-        // What is charged before it is admitted can never be more in all than the limit gives.
+        // If requests are charged before they are admitted, the total can never exceed what the limit gives.
         let gives = case.setup.burst + case.setup.rate * case.setup.seconds;
         let charged_before = case.setup.way != Way::Debit && case.setup.shape.is_bucket();
         if charged_before && figures.admitted > gives {

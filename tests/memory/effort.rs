@@ -33,7 +33,7 @@ mod work {
                 pairs: reads * (2 * MAX_PAIRS + 1),
                 // A search begins where another has used up all but the last byte, and each costs its beginning.
                 steps: count(&config, "Pattern {") * (MAX_STEPS + MAX_STEPS / 8),
-                // What Envoy lets through, once for each of eight different parts.
+                // The headers that pass Envoy, once for each of eight different parts.
                 hashed: 8 * 60 * 1024,
             };
             for (request, sample) in &requests {

@@ -90,7 +90,7 @@ fn redis() {
 fn targets() {
     let mut table = String::from("| target | is | at most | floor | |\n|---|--:|--:|--:|---|\n");
     let summary = read("bench/summary.json");
-    // What an empty filter of the host adds with the time in Redis, under the same load.
+    // The addition of an empty filter of the host and the time in Redis, under the same load.
     let floor = |target: &str| {
         let (way, load) = target.split_once(", ")?;
         let host = match way {

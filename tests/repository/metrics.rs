@@ -317,7 +317,7 @@ fn every_query_names_metrics_labels_and_values_that_exist() {
             used.insert(name);
         }
     }
-    // What an operator should see is somewhere.
+    // The metrics that no query uses.
     let unused: Vec<_> = known.keys().filter(|name| !used.contains(*name)).map(String::as_str).collect();
     assert_eq!(
         unused,

@@ -74,7 +74,7 @@ fn other_files_than_the_tested_ones_are_refused() {
         folder.write(name, bytes);
     }
     assert_eq!(check(), (true, String::new()));
-    // What was tested together ships together.
+    // Files that were tested together ship together.
     assert!(folder.tested(&["write", &plugin]).0);
     let (is_taken, said) = check();
     assert!(!is_taken && said.contains("has no libweir.so"), "{said}");

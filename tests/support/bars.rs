@@ -153,7 +153,7 @@ fn draw(title: &str, note: &str, parts: &Parts, panels: &[Panel]) -> String {
             out.text((0.0, y), "panel", "start", title);
         }
         y += 8.0;
-        // What is added up is compared over all panels.
+        // Bars that are added up are compared over all panels.
         let compared: Vec<&Row> = if parts.are_added { all().collect() } else { rows.iter().collect() };
         let longest = compared.into_iter().map(length).fold(1.0, f64::max);
         let scale = (WIDTH - left - RIGHT) / longest;

@@ -151,7 +151,7 @@ impl Cluster {
     }
 
     fn slots(&self, node: usize) -> Vec<RangeInclusive<u16>> {
-        // What is in brackets is on its way.
+        // Slots in brackets are being moved.
         let myself = self.myself(node);
         let slots = myself.split(' ').skip(8).filter(|slots| !slots.starts_with('['));
         let slot = |slot: &str| slot.parse::<u16>().expect("a slot");

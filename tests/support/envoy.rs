@@ -121,7 +121,7 @@ impl Template {
             .args(["--concurrency", &self.concurrency.to_string()])
             // Envoys side by side must not share memory; hot restart is what they would share it for.
             .arg("--disable-hot-restart")
-            // What a test reads of an access log is there soon.
+            // Entries of the access log appear soon, because a test reads them.
             .args(["--file-flush-interval-msec", "50"])
             .args(if self.arguments.iter().any(|argument| argument == "--log-level") {
                 &[][..]
@@ -258,7 +258,7 @@ impl Drop for Envoy {
         let _ = self.process.kill();
         let _ = self.process.wait();
         if !thread::panicking() {
-            // What cannot be removed is no reason to fail a test that has passed.
+            // A folder that cannot be removed is no reason to fail a test that has passed.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }

@@ -105,7 +105,7 @@ impl TempFolder {
 
 impl Drop for TempFolder {
     fn drop(&mut self) {
-        // What cannot be removed is no reason to fail a test.
+        // A folder that cannot be removed is no reason to fail a test.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -145,7 +145,7 @@ impl Shared<Path> {
         let Ok(mut end) = to.try_clone() else { return };
         let (line, waiting) = mpsc::channel::<(Instant, Vec<u8>)>();
         thread::scope(|scope| {
-            // What is on a slow network is not in the way of what follows it.
+            // Bytes on a slow network do not delay the bytes after them.
             scope.spawn(move || {
                 for (due, bytes) in waiting {
                     thread::sleep(due.saturating_duration_since(Instant::now()));

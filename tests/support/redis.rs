@@ -334,8 +334,7 @@ impl Connection {
 
     /// Commands that are already encoded, sent at once; the replies of all, as bytes.
     pub fn pipeline(&mut self, commands: &[u8], count: usize) -> Vec<Vec<u8>> {
-        // What is written and not yet read must fit the sockets' buffers, so a long history is written from a
-        // thread.
+        // Bytes that are written and not yet read must fit the sockets' buffers, so a long history is written from a thread.
         let mut writer = self.stream.try_clone().expect("a second handle");
         std::thread::scope(|scope| {
             if commands.len() < 32 * 1024 {

@@ -109,7 +109,7 @@ fn is_of_call(path: &str) -> bool {
 
 /// Finds a field by which a policy that applies to a batch does not count its calls, and says what it does instead.
 fn uncounted(index: usize, policy: &Policy) -> Option<(String, &'static str)> {
-    // What no condition on a call holds for has this cost.
+    // This is the cost of requests for which no condition on a call holds.
     if matches!(policy.cost, Cost::Calls(_)) {
         return None;
     }

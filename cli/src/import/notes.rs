@@ -156,7 +156,7 @@ impl Notes {
             {
                 continue;
             }
-            // What a plugin or a filter is called; a cluster or a route may have any name.
+            // The name of a plugin or a filter counts; a cluster or a route may have any name.
             let settings = node.get("config").or(node.get("typed_config"));
             let names_kind = ["plugin", "@type", "type_url"].contains(&name.as_str())
                 || name == "name"

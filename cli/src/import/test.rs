@@ -231,7 +231,7 @@ impl Test {
     /// Returns the test that says what the first test that holds says, of tests in this order; `false` if none holds.
     pub fn first_match<'a>(list: impl IntoIterator<Item = (&'a Self, bool)>) -> Self {
         let mut list: Vec<_> = list.into_iter().filter(|(test, _)| !test.is_never()).collect();
-        // What comes after `Always` is not reached.
+        // Tests after `Always` are not reached.
         if let Some(end) = list.iter().position(|(test, _)| **test == Self::Always) {
             list.truncate(end.saturating_add(1));
         }

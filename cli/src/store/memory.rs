@@ -149,7 +149,7 @@ mod tests {
             forgotten += before - forgets.subjects.len();
             let one = keeps.check(&plan, &check, now).unwrap();
             let other = forgets.check(&plan, &check, now).unwrap();
-            // How much was ever refunded tells a receipt which refunds came after it. There is none left of a forgotten subject.
+            // The total of refunds only shows a receipt which refunds came after it. A forgotten subject has no receipt left.
             let comparable = |mut outcome: Outcome| {
                 outcome.limits.iter_mut().for_each(|limit| limit.refunded = 0);
                 outcome

@@ -143,7 +143,7 @@ impl Redis {
         let failed = |error: RedisError| sentence(&name, &error, access.timeout);
         let (mut connection, _) = greet(primary.clone(), access).map_err(failed)?;
         select(&mut connection, &primary).map_err(failed)?;
-        // A sentinel learns of a failover a moment late. A user who may not ask finds out with the first write.
+        // A sentinel learns of a failover a moment late. If the user may not ask for the role, the first write shows it.
         let role = answer(connection.req_command(&redis::cmd("ROLE")));
         if let Ok(role) = role
             && items(role).first().and_then(text).is_some_and(|role| role != "master")
@@ -265,7 +265,7 @@ impl Redis {
             let range = items(range);
             let Some(Value::Array(node)) = range.get(2) else { return None };
             let Some(Value::Int(port)) = node.get(1) else { return None };
-            // A node that does not know its own address leaves that to those who have found it.
+            // A node that does not know its own address leaves the field empty: the client uses the address that it has.
             let host = node.first().and_then(text).filter(|host| !host.is_empty());
             Some((host.unwrap_or_else(|| self.host.clone()), u16::try_from(*port).ok()?))
         };

@@ -137,7 +137,7 @@ mod tests {
         assert_eq!((app.order, app.is_paused), (Order::Denied, false));
         press(&mut app, &[KeyCode::Char('?'), KeyCode::Char('q')]);
         assert_eq!((app.shows_help, app.is_over), (false, false), "any key ends the help");
-        // What is typed into the filter is no command.
+        // Text typed into the filter is no command.
         press(&mut app, &"/sqp".chars().map(KeyCode::Char).collect::<Vec<_>>());
         assert_eq!((app.filter.as_str(), app.is_typing, app.is_over, app.scroll), ("sqp", true, false, 0));
         press(&mut app, &[KeyCode::Backspace, KeyCode::Enter, KeyCode::Char('s')]);

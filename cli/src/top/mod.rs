@@ -158,7 +158,7 @@ impl Drop for Restored {
 }
 
 fn show_cursor() {
-    // What fails here cannot be shown.
+    // A failure here cannot be shown.
     let _ = execute!(io::stdout(), Show);
 }
 

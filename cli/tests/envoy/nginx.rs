@@ -183,7 +183,7 @@ impl Nginx {
         let mut configuration = said["configuration"].clone();
         let patient: Value = serde_json::from_str(&format!("{{{PATIENT}}}")).expect("JSON");
         configuration["store"] = patient["store"].clone();
-        // What is refunded counts at once, as in nginx, which charges all limits or none.
+        // Refunded units count at once, as in nginx, which charges all limits or none.
         configuration["store"]["denial_ttl"] = "0s".into();
         let after = serde_json::json!({"path": {"exact": AFTER}});
         let policies = configuration["policies"].as_array_mut().expect("policies");
@@ -254,7 +254,7 @@ fn limit_req(parameters: &str, bucket: &str, held: usize) {
         r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"literal": "s"}}], "limits":
             [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", {bucket}}}]}}]}}"#
     ));
-    // How many at once, and how long after the last of the burst before has left.
+    // The size of a burst, and the pause after the last request of the burst before has left.
     for (count, pause) in [(10, 0), (10, 1_500), (3, 2_500), (10, 8_000)] {
         thread::sleep(Duration::from_millis(pause));
         let [theirs, ours] = thread::scope(|scope| {
@@ -453,7 +453,7 @@ fn compare(nginx: &Nginx, hosts: &[(&str, usize)], count: usize) {
         "2001:db8::2",
     ];
     let limiter = nginx.import();
-    // For a peer at a loopback address Envoy would append the machine's own address, which nobody trusts.
+    // For a peer at a loopback address Envoy would append the machine's own address, which is not trusted.
     const REMOTE: &str = "use_remote_address: true\n";
     let world = World::with(&limiter, 1, 1, |template| {
         template.with(REMOTE, format!("{REMOTE}          skip_xff_append: true\n"))
@@ -483,7 +483,7 @@ fn compare(nginx: &Nginx, hosts: &[(&str, usize)], count: usize) {
         // nginx redirects before it limits, and this Envoy has no redirects.
         let (theirs, ours) = (if answer.status == 301 { 200 } else { answer.status }, own.status);
         if ours != 200 {
-            // What its other policies had granted is refunded first, by the same worker.
+            // The grants of its other policies are refunded first, by the same worker.
             assert_eq!(world.send(&Request::get(AFTER)).status, 200);
         }
         *statuses.entry(theirs).or_insert(0) += 1;

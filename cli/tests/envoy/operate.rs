@@ -276,7 +276,7 @@ fn scraped(host: Host) {
     let from_rules = rules.iter().map(|rule| (rule.name().to_owned(), unbounded(&rule.expr)));
     let mut queries: Vec<_> =
         crate::queries::dashboard(&read("operate/dashboard.json")).into_iter().chain(from_rules).collect();
-    // What the alerts wait for must have been scraped by then.
+    // The metrics that the alerts wait for must have been scraped by then.
     let begin = Instant::now();
     while !queries.is_empty() && begin.elapsed() < PATIENCE {
         traffic(edge);

@@ -159,7 +159,7 @@ fn path_from(value: &Json, wanted: &Json, path: &dyn Fn() -> String) -> Option<S
     })
 }
 
-// The functions below are not inlined, for each would stand in the binary a hundred times.
+// The functions below are not inlined, because each would be in the binary a hundred times.
 
 #[inline(never)]
 const fn count(json: &Json) -> u64 {

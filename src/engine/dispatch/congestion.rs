@@ -209,7 +209,7 @@ impl Congestion {
             let (tasks, took) = self.rates.iter().fold((0_usize, Micros::ZERO), |(tasks, took), rate| {
                 (tasks.saturating_add(rate.0), took.plus(rate.1))
             });
-            // What the window has room for is sent at once. While there is little to do, the rate says how little it is.
+            // Tasks that fit into the window are sent at once. If there is little to do, the rate is low for that reason alone.
             scaled(tasks, time, took).saturating_sub(in_flight).max(free)
         } else {
             let rest = self.deadline.since(slowest.plus(self.pace()));

@@ -200,7 +200,7 @@ impl Dispatch {
     /// Asks the store of another region for a loan. Does nothing while its breaker is open, or while its answers come late.
     pub fn lend(&mut self, asks: Rc<Check>, of: Subject, units: u32, now: Now) {
         let slots = self.breakers.slots(&asks.tag);
-        // What a probe takes in advance may be lost.
+        // Units that a probe asks for in advance may be lost.
         let units = if self.breakers.is_open() { units.min(1) } else { units };
         let is_crowded = self.in_flight.is_crowded(slots, self.queues.of(slots).len());
         if let Some(plan) = self.config.plan(&asks).filter(|_| self.sends(now) && !is_crowded) {

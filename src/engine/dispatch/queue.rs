@@ -355,7 +355,7 @@ mod tests {
             (batch.len(), batch.iter().filter(|of| matches!(of.tasks[0].work, Work::Settle { .. })).count())
         };
         assert_eq!([settlements(16, 1), settlements(16, 1), settlements(16, 0)], [(4, 1), (1, 1), (0, 0)]);
-        // What went before there were any settlements is not counted against the checks.
+        // Checks sent before there were any settlements do not reduce the share of later checks.
         let mut queue = queue(100, 0);
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0); 3]);
         let receipt = Outcome { granted: 1, ..Outcome::NONE };

@@ -259,7 +259,7 @@ impl TierTally {
                 let own = decision.own.as_ref().and_then(|own| own.get(place));
                 // A scaled limit is no larger than a limit may be.
                 let quota = own.map_or_else(|| limit.quota.wrapping_mul(check.scale), Limit::quota);
-                // What is left was counted without the units that are kept for other requests.
+                // The remaining units do not include those that are kept for other requests.
                 let quota = check.ask(1).open(quota);
                 add(limit.asked.get_mut(Fullness::of(quota, status.remaining) as usize));
                 let used = limit.warn_at.and_then(|warn_at| warn_at.used(quota, status.remaining));

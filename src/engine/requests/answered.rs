@@ -83,7 +83,7 @@ impl Requests {
             let ttl = config.denial_ttl(check, &decision);
             self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
         }
-        // What is on lease from other grants. What this grant leaves over is added for each waiting request below.
+        // The units on lease from other grants. The surplus of this grant is added for each waiting request below.
         let known = self.leases.known(check, now.host);
         if let Some(surplus @ 1..) = outcome.granted.checked_sub(waiting)
             && let Some(lease) = config.lease(check)
@@ -165,7 +165,7 @@ impl Requests {
             return receipt.iter().for_each(|receipt| self.settle(check, Due::Release(1), receipt, now));
         };
         let Some(part) = request.parts.get_mut(to.part) else {
-            // What was asked before its body came.
+            // The check was asked before the request's body came.
             self.deny_without_body(to.stream, now);
             return;
         };
@@ -179,8 +179,8 @@ impl Requests {
                     self.conclude(to.stream, now);
                 }
             }
-            // This part was decided without this store, and is charged there now. What its local share or a loan was charged instead
-            // is refunded. Permits are released when the request ends.
+            // This check was decided without this store, and is charged there now. The charge to its local share or to a loan is refunded.
+            // Permits are released when the request ends.
             State::Waiting | State::Queued | State::Held { .. } | State::Admitted => {
                 let Some(grant) = receipt else { return };
                 let before = part.receipt.replace(grant);

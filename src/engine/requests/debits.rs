@@ -176,7 +176,7 @@ impl Debits {
             return self.peers.iter_mut().for_each(|peer| peer.dropped(units));
         }
         let due = if self.is_retired { now } else { now.plus(self.interval) };
-        // What is only in flight does not hasten the next sync.
+        // Charges that are only in flight do not hasten the next sync.
         if self.line.is_empty() {
             self.due = Some(due);
         }

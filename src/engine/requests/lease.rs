@@ -285,7 +285,7 @@ impl Leases {
         }
         let trip = now.since(asked);
         let wait = outcome.limits.iter().map(|limit| limit.retry_after).max()?;
-        // Who has to wait for longer than a round trip waits for the limit, and not for other workers.
+        // A wait that is longer than a round trip is due to the limit, and not to other workers.
         if wait == RetryAfter::Now || wait > RetryAfter::After(trip) {
             return None;
         }

@@ -251,7 +251,7 @@ mod tests {
             let next = now.plus(INTERVAL);
             assert_eq!(loans.due(), Some(next), "{subjects}");
             assert_eq!(loans.take(&nothing, next).len(), subjects as usize - first, "{subjects}");
-            // What was asked for first is forgotten there, because nobody wants it any more.
+            // The subjects of the first loans are forgotten there, because no request needs them any more.
             let last = (subjects as usize > first).then(|| next.plus(INTERVAL));
             assert_eq!(loans.due(), last, "{subjects}");
             // A few are not too many: a subject that comes now need not wait for the others' time.

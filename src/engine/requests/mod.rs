@@ -219,7 +219,7 @@ impl Requests {
     pub fn headers_to_add(&self, stream: StreamId, headers: &mut Headers) -> bool {
         let admitted = |request: &&Request| matches!(request.state, State::Admitted);
         let Some(request) = self.requests.get(&stream).filter(admitted) else { return false };
-        // The answer to an enquiry has its headers already.
+        // The answer to a quota request has its headers already.
         let answers =
             if request.is_enquiry { InlineVec::new() } else { request.answers(&self.config.policies) };
         response::headers(&answers, headers);
@@ -235,7 +235,7 @@ impl Requests {
 
     /// True if the host has not been told yet to let the request through.
     pub fn is_paused(&self, stream: StreamId) -> bool {
-        // An enquiry that is answered never goes on.
+        // A quota request that is answered never goes on.
         let is_admitted = |request: &Request| matches!(request.state, State::Admitted) && !request.is_enquiry;
         self.requests.get(&stream).is_some_and(|request| {
             !is_admitted(request) || self.releases.iter().any(|release| release.stream == stream)

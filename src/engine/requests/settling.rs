@@ -124,7 +124,7 @@ impl Requests {
             let Some(state) = settling else { continue };
             let settle = config.settle(check);
             let wants = show(state, settle);
-            // If the store may still grant it, it is settled when the stream ends: only then is it known who has charged it.
+            // If the store may still grant it, it is settled when the stream ends: only then is it known what was charged.
             match receipt
                 .as_ref()
                 .filter(|_| !*in_flight)

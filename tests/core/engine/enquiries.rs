@@ -226,7 +226,7 @@ fn a_policy_that_counts_enquiries_may_deny_them() {
         "without the store"
     );
     worker.close(3);
-    // What it has charged is refunded when there is no answer.
+    // Its charge is refunded when there is no answer.
     assert_eq!(submit(&mut worker, 4, checks("bob")), None);
     let (_, responses) = answer(&mut worker, [error("LOADING"), counted]);
     assert_eq!(responses[0].status, 503);

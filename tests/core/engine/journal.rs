@@ -586,7 +586,7 @@ fn entries_take_only_the_room_that_requests_leave() {
     subjects(&mut worker, room - 5);
     let batch = worker.batch();
     assert_eq!((batch.commands.len(), batch.journal.len()), (room as usize - 5, 5));
-    // What the next batch may have does not depend on what the one before was made of.
+    // The size of the next batch does not depend on the contents of the one before.
     let next = |denials: u32, requests: u32| {
         let mut worker = with(denials);
         if denials == 1 {

@@ -181,7 +181,7 @@ fn a_late_grant_takes_the_place_of_a_local_one() {
     ] {
         let (mut worker, late) = one_late(LOCAL, limit);
         worker.reply(&late, [granted(1).permit(77)]);
-        // Redis is away, and the local share decides: both of its places are free.
+        // Redis is unavailable, and the local share decides: both of its places are free.
         worker.all_wait(2..=4, "ann");
         let lost = worker.batch();
         worker.idle(ms(60));

@@ -109,7 +109,7 @@ fn a_subject_that_would_hardly_use_a_lease_gets_none() {
     // Half of the minimum, within a lease's duration: one by one, or at once.
     let one_by_one = [1; 5].map(|count| asks(&mut worker, count));
     assert_eq!(one_by_one, [1, 1, 1, 1, 11]);
-    // The subject rests. What it did not use goes back, and it is unknown again.
+    // The subject rests. Its unused units are refunded, and it is unknown again.
     worker.idle(secs(1));
     takes_back(&mut worker);
     assert_eq!([4, 1].map(|count| asks(&mut worker, count)), [4, 11]);
@@ -415,7 +415,7 @@ fn what_several_grants_hold_is_counted_once_each_and_no_longer_than_they_last() 
     worker.idle(ms(11));
     let second = worker.batch();
     assert_eq!(second.tasks(), [check("p0|ann", 1 + 4)]);
-    // 100, of which 6 and then 5 are taken; 4 + 4 of them are on lease. The answers overtake each other.
+    // 100. 6 and then 5 of them are charged; 4 + 4 of these are on lease. The answers overtake each other.
     worker.reply(&second, [granted(5).at(START.plus(ms(11))).remaining(89).reset(MINUTE)]);
     assert_eq!(worker.remaining(3), 93);
     worker.reply(&first, [granted(6).remaining(94).reset(MINUTE)]);
@@ -441,7 +441,7 @@ fn what_is_known_under_a_lease_is_as_old_as_the_lease() {
     worker.skip(secs(2));
     all_served(&mut worker, [4]);
     let record = worker.engine.record(4).expect("a record");
-    // Neither stands in the way of the next request: the one nearer its end is named.
+    // Neither denies the next request: the one nearer its end is named.
     assert_eq!((record.limit, record.remaining), ("b", Some(3)));
     let mut worker = long();
     lease_to(&mut worker, 1);

@@ -413,7 +413,7 @@ fn the_number_of_metrics_is_bounded() {
     assert_eq!(count(".units_reserved"), 30 * 12, "of each tier");
     assert_eq!(count("policy.p29.requests."), count("policy.p0.requests."));
     assert_eq!(count("policy.p29.limit."), 0);
-    // What has no metric of its own counts under the policy.
+    // A decision without a metric of its own counts under the policy.
     worker.engine.submit(1, [check_of(29, "{p29|ann}", 1)].into_iter().collect(), worker.now);
     let eight = [6, 0, 0, 0].repeat(7);
     worker.answer([granted(1).and(&eight)]);

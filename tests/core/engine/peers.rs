@@ -95,7 +95,7 @@ fn a_charge_waits_is_sent_and_is_answered_or_not() {
     ];
     assert_eq!(gauges.collect::<Vec<_>>(), expected.map(|(name, value)| (name.to_owned(), value)));
     exporting.worker.idle(ms(1));
-    // What waits is sent to both.
+    // Waiting charges are sent to both.
     let bom = exporting.worker.batch();
     let cle = exporting.worker.batch();
     assert_eq!((bom.tasks(), cle.tasks()), (cle.tasks(), vec![charge("p0|ann", 2), charge("p1|ann", 1)]));

@@ -333,7 +333,7 @@ fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
             assert_eq!(world.engine(0).open_breakers(), 1, "{row}, {mood:?}");
             world.stores[1].mood = Mood::Answers;
             let before = world.time;
-            // What was sent to a store that hangs is lost, as is what waited for it: the deadline of that passes first.
+            // Batches sent to a store that hangs are lost, and so are the tasks that waited for them: their deadline passes first.
             let deadline = if mood == Mood::Hangs { 500 * MS } else { 0 };
             world.load(&[0], 5 * MS / demand, SEC + deadline);
             assert_eq!(world.engine(0).open_breakers(), 0, "{row}, {mood:?}");

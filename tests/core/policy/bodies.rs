@@ -324,7 +324,7 @@ fn what_waits_for_its_body() {
         let found = evaluate(&policy(login), &sample).map(|_| String::from("check"));
         assert_eq!(found.unwrap_or_else(|clear| clear), wanted, "{name}");
     }
-    // What needs no body is tried first, wherever it stands.
+    // Conditions that need no body are tried first, wherever they are.
     let last = r#""match": {"body_json": {"path": "user", "exact": "ann"}, "not": {"path": {"exact": "/other"}}},
         "subject": [{"literal": "x"}]"#;
     for (path, wanted) in [("/login", "await body"), ("/other", "admit")] {

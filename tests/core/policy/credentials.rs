@@ -54,7 +54,7 @@ const CREDENTIALS: &[(&str, &str, &str, Result<&str, &str>)] = &[
     ("twice in the query", DEFAULT, "GET /?key=K1&key=K1", Err("deny ambiguous 0")),
     ("after a semicolon", DEFAULT, "GET /?a=1;key=K1", Err("deny ambiguous 0")),
     ("after a literal semicolon", LITERAL, "GET /?a=1;key=K1\nx-api-key: K2", Ok("K2")),
-    // What upstreams may read in another way.
+    // Spellings that upstreams may read in another way.
     ("a comma in a scheme", DEFAULT, "GET /\nauthorization: K1, x", Err("deny ambiguous 0")),
     ("two words in a key", DEFAULT, "GET /\nx-api-key: K1 x", Err("deny ambiguous 0")),
     ("two words after a scheme", DEFAULT, "GET /\nauthorization: Bearer K1 x", Err("deny ambiguous 0")),

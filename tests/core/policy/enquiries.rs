@@ -272,7 +272,7 @@ fn a_policy_may_count_enquiries() {
             ("no enquiry", "GET /x", "a request, 1 checks"),
         ],
     );
-    // Without a match, requests and enquiries share its limits. An enquiry is never for free.
+    // Without a match, requests and quota requests share its limits. A quota request is never free.
     rows(
         r#""quota": {"policy": "all"}"#,
         &[r#""name": "all", "cost": {"constant": 0}"#],

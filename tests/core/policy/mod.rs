@@ -257,7 +257,7 @@ fn a_value_too_long_to_search_is_in_doubt() {
             .is_ok()
     );
     assert!(evaluate(&policy(r#""exempt": [{"header": {"name": "x-a", "regex": "a+"}}]"#), &request).is_ok());
-    // What does not begin as the expression does is not in doubt.
+    // If a value does not begin as the expression does, it does not match for certain.
     assert!(evaluate(&policy(r#""match": {"header": {"name": "x-a", "regex": "b.*"}}"#), &request).is_err());
     assert!(evaluate(&policy(r#""match": {"header": {"name": "x-a", "regex": "aa.*"}}"#), &request).is_ok());
 }
@@ -636,7 +636,7 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("a subject that looks like two", r#"{"header": {"name": "k"}}, {"method": {}}"#, "GET /\nk: a|GET", "{p|a%7CGET|GET}"),
     ("a subject that looks escaped", r#"{"header": {"name": "k"}}"#, "GET /\nk: a%7D", "{p|a%257D}"),
     ("a spoofed chain", r#"{"client_address": {}}"#, "GET /\nx-forwarded-for: 203.0.113.9", "{p|192.0.2.1}"),
-    // What the host cannot read could be any subject, whatever is done about requests that have none or several.
+    // A value that the host cannot read could be any subject, whatever the rule is for requests that have none or several.
     ("header unreadable", r#"{"header": {"name": "x-key"}}"#, "GET /\n?x-key", "deny ambiguous 0"),
     ("header unreadable, skip", r#"{"header": {"name": "x-key"}, "on_missing": "skip"}"#, "GET /\n?x-key", "deny ambiguous 0"),
     ("header unreadable, first", r#"{"header": {"name": "x-key"}, "on_multiple": "first"}"#, "GET /\n?x-key", "deny ambiguous 0"),
@@ -883,7 +883,7 @@ fn a_long_value_of_several_policies_is_hashed_once() {
 fn bytes_that_are_no_text_are_subjects_too() {
     let config = policy(r#""subject": [{"header": {"name": "k"}}]"#);
     let of = |value: &[u8]| tag(&config, &request("GET /").header("k", value));
-    // What is hashed of a long value is not what is hashed of a long subject.
+    // The hash of a long value differs from that of a long subject.
     let braces = of(&b"{".repeat(100));
     assert_ne!(braces, of(b"%7B".repeat(100).as_slice()));
     assert_eq!(of(b"\xff\x00\r\n\x7f"), "{p|%FF%00%0D%0A%7F}");

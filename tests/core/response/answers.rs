@@ -113,7 +113,7 @@ fn told(answers: &[(Check, CheckAnswer)]) -> Vec<String> {
     let (first, headers) = match verdict(&of_policies(config, answers)) {
         Verdict::Admit(admission) => (format!("admit after {}", admission.delay), admission.headers),
         Verdict::Reject(rejection) => {
-            // What the command says is what the header says.
+            // The command says the same as the header.
             let after = if let After(after) = rejection.retry_after { Some(after) } else { None };
             let header = after.map(|after| after.as_secs_ceil().to_string());
             assert_eq!(value(&rejection, "retry-after"), header.as_deref());
@@ -632,7 +632,7 @@ fn of_many_limits_those_are_shown_that_are_violated_and_then_the_tightest() {
     // Where none is tighter, as configured.
     let (names, _) = shown(3, &|index| (index + 1, Now), &[]);
     assert_eq!(names, named(&(0..16).collect::<Vec<_>>()));
-    // What rejects comes first, be as much left as may; what a policy holds back that admits does not.
+    // A limit that rejects comes first, however much is left; a limit that a policy withholds while it admits does not.
     let left = |index| match index {
         5 => (6, Never),
         17 | 23 => (0, ms(1_000)),

@@ -192,7 +192,7 @@ proptest! {
             prop_assert!(told.granted, "{told:?}");
             if told.requests(cost) == 0 {
                 let wait = told.wait(cost) * SECOND;
-                // With an overdraft more would pass than is left. Who obeys does not take it.
+                // With an overdraft more would pass than is left. An obedient client does not use it.
                 let overdrawn = limits.iter().any(|limit| limit.contains("overdraft"));
                 if let (RetryAfter::After(Micros(truth)), false) = (told.truth, overdrawn) {
                     prop_assert!(truth <= wait && wait < truth + SECOND, "{told:?}");
@@ -216,7 +216,7 @@ proptest! {
                 world.pass(told.wait(cost) * SECOND);
                 continue;
             }
-            // All that it was told, twice, `t` apart; what it is told meanwhile it does not read.
+            // It sends all that the response allows, twice, `t` apart; it does not read the responses in between.
             for _ in 0..2 {
                 let burst = world.send(requests);
                 prop_assert!(burst.iter().all(|told| told.granted), "{told:?}: {burst:?}");
@@ -234,7 +234,7 @@ proptest! {
         let mut world = World::new(&limits, cost, phase);
         let burst = world.send(together);
         for (index, told) in burst.iter().enumerate().filter(|(_, told)| told.granted) {
-            // What the later ones took is of what this one was told.
+            // The later requests used a part of the units that this response states.
             let later = burst.iter().skip(index + 1).filter(|told| told.granted).count();
             let left = told.requests(cost).saturating_sub(u32::try_from(later).unwrap());
             let mut world = World {
@@ -282,7 +282,7 @@ proptest! {
     /// Compared with one that knows microseconds. The loss is due to whole seconds: half at most, if a request needs just over one.
     #[test]
     fn a_client_that_obeys_gets_at_least_half_of_what_there_is((limits, cost, phase) in scene(1..=2)) {
-        // Who obeys takes what is left, and no overdraft.
+        // An obedient client uses the units that are left, and no overdraft.
         prop_assume!(!limits.iter().any(|limit| limit.contains("overdraft")));
         let start = World::new(&limits, cost, phase).now;
         let (mut world, mut most) = (World::new(&limits, cost, phase), 0);

@@ -85,7 +85,7 @@ pub const FAULTS: &[Fault<Sharded>] = &[
         forgets: 0,
         inject: slots_move,
     },
-    // What a primary had not told its replica yet is forgotten. While it is silent, others wait for the batches that ask it:
+    // Writes that a primary had not sent to its replica yet are forgotten. While it is silent, others wait for the batches that ask it:
     // three until weir no longer asks it, and then one a second at most for each part of its slots.
     Fault {
         name: "cluster: a primary is frozen, its replica takes over",

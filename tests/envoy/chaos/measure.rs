@@ -110,8 +110,8 @@ impl Row {
             hold(*silent == 0, format!("of {spared} lanes Redis said nothing about {silent}"));
             if let Some(Overload { capacity, grown, .. }) = self.overload {
                 hold(grown <= GROWTH, format!("an Envoy has grown by {grown} KiB"));
-                // What arrives at one of the Envoys within the longest time that an answer may take. They come evenly, but
-                // for the pace of their clients, which is why it is twice that.
+                // The requests that arrive at one of the Envoys within the longest time that an answer may take. They come evenly, but for
+                // the pace of their clients, so the bound is twice that.
                 let at_once = (DEADLINE + GRACE).as_secs_f64() * f64::from(2 * capacity) / ENVOYS as f64;
                 let waiting = self.waiting;
                 hold(waiting <= 2 * at_once.ceil() as usize, format!("{waiting} waited at once"));

@@ -142,7 +142,7 @@ fn request(policy: &Policy, user: &str) -> Request {
 
 /// Three times as long as other faults: what piles up takes its time.
 fn overload(store: &mut Narrow, hold: Duration) {
-    // Those who are always there ask for half of what Redis can do, and these for the rest of twice that.
+    // The permanent users ask for half of the capacity of Redis, and these for the rest of twice that.
     let limited = store.capacity as usize * 3 / 2;
     let lane = |number: usize| {
         let (policy, envoy) = (&POLICIES[number / ENVOYS % POLICIES.len()], number % ENVOYS);

@@ -75,7 +75,7 @@ fn limit_holds(project: &Project, envoys: usize) -> Result<(), Failed> {
     for edge in &edges {
         project.until_admits(*edge)?;
     }
-    // What finding that out has cost.
+    // Resets the charges of these attempts.
     project.compose(&["exec", "-T", "redis", "redis-cli", "flushall"])?;
 
     let start = Barrier::new(AT_ONCE);

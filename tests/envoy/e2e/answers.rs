@@ -59,7 +59,7 @@ fn a_rejection_is_no_success() {
         limited(1).replacen('{', r#"{"deny": [{"header": {"name": "x-denied", "present": true}}], "#, 1);
     let world = World::start(&deny);
     assert_eq!(world.send(&get()).status, 200);
-    // What a client says of its request, and whether Envoy takes that for gRPC.
+    // The `content-type` headers of a request, and `true` if Envoy takes that for gRPC.
     let rows: &[(&[&str], bool)] = &[
         (&["application/grpc"], true),
         (&["application/grpc+proto"], true),

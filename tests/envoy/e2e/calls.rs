@@ -64,7 +64,7 @@ fn counted(limiter: &str, request: &Request, expected: u16) -> String {
     let mut table = String::from("| entry | times | host calls in each |\n|---|---|---|\n");
     let (mut all, mut all_calls) = (0, 0);
     for ((entry, calls), times) in entries(log.get(begin..).expect("more of the log")) {
-        // What happens less than once in two requests is not the request's.
+        // A call that happens less than once in two requests does not belong to the request.
         let times = (times + REQUESTS / 2) / REQUESTS;
         if times > 0 {
             (all, all_calls) = (all + times, all_calls + times * calls.len());

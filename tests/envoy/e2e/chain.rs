@@ -60,7 +60,7 @@ fn a_redirect_is_charged_again() {
     assert_eq!((response.status, left(&response, "l")), (200, Some(8)), "both hops");
     assert_eq!(world.envoy().stat("cluster.upstream.upstream_internal_redirect_succeeded_total"), 1);
     assert!(response.text().starts_with("GET /there "), "{}", response.text());
-    // A hop that is denied is what the client is told.
+    // The client gets the response of a hop that is denied.
     assert_eq!([(); 4].map(|()| world.send(&Request::get("/moved")).status), [200; 4]);
     let charged = limited(1);
     let world = redirects(&charged);

@@ -221,7 +221,7 @@ fn the_cluster_is_replaced<const GONE: bool>() {
     eventually("each refusal to be counted", || {
         (stat("wasmcustom.weir.fallback") == refused as u64).then_some(())
     });
-    // What waited for a connection has not been sent, and goes by the next one.
+    // Tasks that waited for a connection have not been sent, and use the next one.
     assert!(refused >= ROUNDS || !lost, "{refused} refused, though all were waiting each time");
     assert_eq!(world.upstream.requests(), admitted);
     // Redis may have been asked about those whose answer was lost.
@@ -231,7 +231,7 @@ fn the_cluster_is_replaced<const GONE: bool>() {
 }
 
 fn the_listener_is_replaced<const WHOLE: bool>() {
-    // Whatever is connected is told so with its next answer, and may finish that.
+    // Each open connection learns of the drain with its next answer, and may finish that.
     let busy = Busy::start(Part::Listener, &limiter(LIMIT), &["--drain-strategy", "immediate"]);
     let stat = |name: &str| busy.world.envoy.stat(&format!("listener_manager.{name}"));
     let (from, draining) =
@@ -313,7 +313,7 @@ fn end<const BY_SIGNAL: bool>(envoy: &Envoy) {
         let _ = order(envoy, "/quitquitquit");
     }
     eventually("the process to end", || {
-        // It is a zombie until somebody waits for it.
+        // It is a zombie until its parent waits for it.
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
         (!status.contains("State:") || status.contains("State:\tZ")).then_some(())
     });

@@ -83,7 +83,8 @@ fn demand_gets_the_refill(bucket: &Bucket) {
         assert!(told.statuses.iter().all(|status| [200, 429].contains(status)), "{:?}", told.statuses());
         admitted += told.statuses.iter().filter(|status| **status == 200).count() as u64;
     }
-    // What no client has asked for since then. Many ask at once: one after the other may take as long as another unit takes to come back.
+    // The units that no client has asked for since then. Many ask at once: one after the other may take as long as another unit takes to
+    // come back.
     let before_the_last = loop {
         let before = time(&mut redis);
         let told = http::burst(last.address("edge"), (0..100).map(|_| get())).expect("responses");
@@ -132,7 +133,7 @@ fn who_comes_back_in_time_passes<const BY: bool>() {
         for round in 0..rounds {
             // Denied by the one, and passed by the other or by the same.
             let wait = eventually("a denial", || wait(&asks(round)));
-            // This is what the client is told to do. Waking up late does no harm.
+            // The client waits as the response says. Waking up late does no harm.
             std::thread::sleep(wait);
             let back = asks(round + round / 2);
             assert_eq!(

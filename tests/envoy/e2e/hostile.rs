@@ -54,9 +54,9 @@ fn hostile_subjects_are_kept_apart() {
         }
         assert_eq!(world.send(&get()).status, round, "those without the header share a bucket");
     }
-    // What Envoy itself refuses does not reach weir: more than 60 KiB of headers.
+    // Envoy itself refuses more than 60 KiB of headers: such a request does not reach weir.
     assert_eq!(world.send(&get().header_bytes("x-user", &[b'a'; 64 * 1024])).status, 431);
-    // Who sends the header twice does not get to choose which one counts.
+    // A client that sends the header twice cannot choose which one counts.
     let twice = get().header("x-user", "someone").header("x-user", "else");
     assert_eq!(world.send(&twice).status, 403);
     let keys = world.redis.connect().call(&[b"KEYS", b"*"]);
@@ -255,7 +255,7 @@ fn strangers_do_not_reach_redis() {
     let mut connection = redis.connect();
     let message = |length: u8, body: &[u8]| [&[0, 0, 0, 0, length], body].concat();
     let post = |body: &[u8]| Request::post("/", body);
-    // What they are told, and how often they have had Redis say PONG.
+    // The responses to them, and the number of times that they have had Redis say PONG.
     let strangers = [
         // The bridge takes a client that speaks as the limiter does for the limiter.
         ("a message", post(&message(14, PING)), message(7, b"+PONG\r\n"), 1),

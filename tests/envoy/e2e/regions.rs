@@ -90,7 +90,7 @@ fn debit() {
     eventually("all charges to arrive", || {
         (regions[0].lab.total("wasmcustom.weir.debits_sent") == 60).then_some(())
     });
-    // ams has charged bom, and nobody else.
+    // ams has charged bom, and no other region.
     let peer = |region: &Region, name: &str| region.lab.total(&format!("wasmcustom.weir.peer.{name}"));
     eventually("the answers to all charges", || {
         (peer(&regions[0], "bom.debits_answered") == 60).then_some(())

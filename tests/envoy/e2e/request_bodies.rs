@@ -69,7 +69,7 @@ fn in_pieces(edge: SocketAddr, pieces: &[&[u8]]) -> TcpStream {
     connection.set_nodelay(true).expect("a socket");
     connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
     for piece in pieces {
-        // Who is rejected early reads no further.
+        // A client that is rejected early reads no further.
         if connection.write_all(piece).is_err() {
             break;
         }

@@ -303,7 +303,7 @@ fn envoy_is_killed() {
     let first = world.envoys.remove(0);
     drop(first);
     drop(held);
-    // What was open has cost 50 each; the other Envoy goes on.
+    // The open requests have cost 50 each; the other Envoy goes on.
     assert_eq!(used(&world.redis), 10 + 50 * open as u64);
     world.send(&say("/say", &done));
     is_used(&world, 11 + 50 * open as u64);

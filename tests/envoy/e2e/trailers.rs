@@ -3,7 +3,7 @@
 //! before its decision, and the upstream receives an admitted request whole and once.
 //!
 //! The plugin that once shipped lacked the callback of trailers, so Envoy went on with every paused request whose trailers came.
-// How long a request is held is told by a real clock.
+// The tests measure the time of a hold with a real clock.
 #![allow(clippy::disallowed_methods)]
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -235,8 +235,8 @@ fn a_replica_takes_over() {
     let mut strangers = (0..).map(|number| format!("probe-{number}")).filter(|user| shards.home(user) == 0);
     every_worker_asks_again(&shards.envoy, || as_user(&strangers.next().expect("endless")));
     assert!(call(&mut shards.cluster.nodes[3].connect(), &["ROLE"]).contains("master"));
-    // Each part of the slots is asked about again in its own time, a second at most. What was taken before is still taken: one
-    // of two is left to each.
+    // Each part of the slots is asked about again in its own time, a second at most. Earlier charges still count: each has one of two units
+    // left.
     for (user, status) in orphaned.iter().flat_map(|user| [(user, 200), (user, 429)]) {
         let first =
             eventually("its slots to be asked about", || Some(shards.send(user)).filter(|told| *told != 503));

@@ -191,7 +191,7 @@ fn faults() -> Vec<Fault> {
             network: Some(Network::Foreign(
                 b"-WRONGPASS invalid username-password pair or user is disabled.\r\n",
             )),
-            // It says so once for a batch. What came while the connection was opened is a second command of the first batch.
+            // It says so once for a batch. Requests that came while the connection was opened are a second command of the first batch.
             also: &["breaker_open", "timeout"],
             ..fault("wrongpass", "correct the user or the password")
         },
@@ -333,7 +333,7 @@ fn expect(kind: &str, also: &[&str], advice: &str, envoy: &Envoy) {
     let counters = || envoy.stats("wasmcustom.weir.store.");
     let before = counters();
     let counted = eventually("failures to count", || {
-        // Several at once: a breaker that opens soon decides who comes after.
+        // Several at once: a breaker that opens soon decides the later ones.
         let told = http::burst(envoy.address("edge"), (0..5).map(|_| get())).expect("responses");
         assert!(told.iter().all(|response| response.status == 200), "{kind}: `on_failure` decides");
         let counted = counters().into_iter().filter_map(|(name, count)| {
@@ -490,7 +490,7 @@ fn an_outage_ends(on_failure: &str, strike: Act, mend: Act) {
         );
     };
     redis_decides("at the start");
-    // What a worker says of each outage: for how many whole seconds it has lasted.
+    // The durations of an outage in whole seconds, as each worker logs them.
     let mut told_before = 0;
     for (outage, lines) in [("a short outage", 1), ("another", 1), ("one of seconds", 3)] {
         strike(&mut redis);

@@ -56,11 +56,11 @@ fn a_living_primary_is_left() {
     assert!(streams(&nodes[0]) > 0);
     assert_eq!([streams(&nodes[1]), streams(&nodes[2])], [0; 2]);
 
-    // What `SENTINEL FAILOVER` comes to: the roles change, and no connection ends by that.
+    // The effect of `SENTINEL FAILOVER`: the roles change, and no connection ends by that.
     let port = nodes[1].address().port().to_string();
     assert_eq!(call(&mut nodes[0].connect(), &["FAILOVER", "TO", "127.0.0.1", &port]), "+OK\r\n");
     eventually("the roles to change", || (is_primary(&nodes[1]) && is(&nodes[0], "slave")).then_some(()));
-    // Who asks meanwhile must not lead weir back to where it was.
+    // Requests meanwhile must not lead weir back to the old primary.
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
     eventually("the streams to the old primary to be closed", || (streams(&nodes[0]) == 0).then_some(()));
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
@@ -123,7 +123,7 @@ fn the_primary_is_followed() {
     // Were the old primary back before sentinel has seen its choice lead, it would take it back.
     sentinel.has_left(nodes[0].address());
     sentinel.waits(20_000);
-    // Who asks meanwhile is decided without the store.
+    // Requests meanwhile are decided without the store.
     let mut strangers = (0..).map(|number| as_user(&format!("stranger-{number}")));
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
     let statuses: Statuses = (0..40).map(|_| decided(&envoy, &as_user("ann"))).collect();

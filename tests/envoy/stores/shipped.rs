@@ -44,7 +44,7 @@ fn same_in_wasm(store: Kind) {
 }
 
 fn same_in_native(store: Kind) {
-    // What the commands pass through on their way, and the login.
+    // Removes the filters on the commands' path, and the login.
     let others = |config: &str| {
         let config = all_but_the_store(config).replace(", login_file: /run/secrets/redis-password", "");
         let filters = ["      - name: tcp_proxy", "      - name: weir-bridge"];

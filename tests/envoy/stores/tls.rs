@@ -90,7 +90,7 @@ impl Secured {
 
 impl Drop for Secured {
     fn drop(&mut self) {
-        // What cannot be removed is no reason to fail a test.
+        // A folder that cannot be removed is no reason to fail a test.
         let _ = fs::remove_dir_all(&self.files);
     }
 }
@@ -184,7 +184,7 @@ fn a_successor_is_not_let_in() {
 fn the_documented_rights_are_exact() {
     let redis = Redis::start().expect("a redis-server");
     let mut admin = redis.connect();
-    // Only a script that is told the time, as the tables tell it, needs PEXPIRE.
+    // Only a script that gets the time as an argument, as the tables pass it, needs PEXPIRE.
     let user = ["ACL", "SETUSER", "weir", "on", "nopass"].into_iter().chain(rights()).chain(["+pexpire"]);
     assert_eq!(call(&mut admin, &user.collect::<Vec<_>>()), "+OK\r\n");
     assert_eq!(call(&mut admin, &["CONFIG", "RESETSTAT"]), "+OK\r\n");

@@ -77,7 +77,7 @@ fn code(plugin: &Path) -> String {
 
 impl Drop for Sabotaged {
     fn drop(&mut self) {
-        // What cannot be removed is no reason to fail a test.
+        // A file that cannot be removed is no reason to fail a test.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -134,7 +134,7 @@ fn the_bridge_traps(callback: &str, bytes: u32) {
         };
         let fallbacks = || envoy.stat("wasmcustom.weir.fallback");
         assert_eq!((users(0..1), fallbacks()), (Statuses(vec![(200, 1)]), 0));
-        // What arrives while Redis is frozen gathers in large batches.
+        // Requests that arrive while Redis is frozen gather in large batches.
         redis.freeze();
         let many = (1..301).map(|user| get().header("x-user", &user.to_string()));
         let many = http::burst_held(edge, many).expect("sent");

@@ -1141,7 +1141,7 @@ fn errors(limit: Limit) -> Result<(), Failed> {
     let mut store = Store::new(&server, vec![limit]);
     assert_eq!(store.check(None, ONE).granted, 1);
     let mut redis = server.connect();
-    // What SETRANGE may not write, SET writes.
+    // SET writes the states that SETRANGE may not write.
     redis.call(&[b"ACL", b"SETUSER", b"default", b"-setrange"]);
     for _ in 0..3 {
         store.check(None, ONE);

@@ -158,7 +158,7 @@ fn rollout(
             [earlier, present].map(|all| all.into_iter().map(|one| one.join().unwrap()).sum())
         });
         granted_by = [granted_by[0] + net[0], granted_by[1] + net[1]];
-        // What was refunded last, and nobody asked for since.
+        // The units that were refunded last, and that no check asked for since.
         let rest = i64::from(store().check(Some(now), ALL).granted);
         let granted = net[0] + net[1] + rest;
         if granted > wanted || granted < wanted && (!refunds || refunds_exactly(limits)) {

@@ -167,7 +167,7 @@ fn together(
     }
     let recorded = &version.tables[name];
     let mut place = 0;
-    // What an earlier version understood of its reply is what the pure limits answer.
+    // The earlier version read its reply as the answer of the pure limits.
     let mut subject = Subject::default();
     table
         .holds(|row, receipt| {

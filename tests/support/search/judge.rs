@@ -293,7 +293,7 @@ fn settled(run: &Run<'_>) -> Result<(), String> {
         let charged = of.net() + of.charged;
         let least = used - of.copied[0] - of.lost[1];
         let most = used + of.unheard + of.lost[0] + of.copied[1];
-        // What a worker that has crashed was granted is charged; what it has not settled by then never is.
+        // The grants to a worker that has crashed are charged; what it has not settled by then never is.
         let is_dead = run.world.workers[request.worker].is_dead;
         let range = if is_dead { least.min(0)..=most.max(reserved) } else { least..=most };
         holds(range.contains(&charged), || {

@@ -324,7 +324,7 @@ impl World {
         let worker = self.worker(place);
         worker.engine.tick(worker.now);
         while let Some(batch) = self.workers[place].worker.engine.next_abandoned() {
-            // Its connection is closed. What is on its way to the store still arrives.
+            // Its connection is closed. Bytes on their way to the store still arrive.
             let sent = self.in_flight.get_mut(&(place, batch)).expect("a batch");
             sent.is_abandoned = true;
             if sent.is_over {

@@ -46,7 +46,7 @@ impl World {
         let found = self.events.iter().filter(|Reverse((.., of))| *of == event).max();
         let Some(&Reverse((at, number, _))) = found else { panic!("{event:?} is not on its way") };
         self.events.retain(|Reverse((_, other, _))| *other != number);
-        // A timer is told by its time. What else arrives now would otherwise have arrived at another time.
+        // A timer gets its own time. Any other event that arrives now would otherwise have arrived at another time.
         self.happens(event, if matches!(event, Event::Tick(_)) { at } else { self.time });
     }
 

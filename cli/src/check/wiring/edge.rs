@@ -101,7 +101,7 @@ fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
         let advice = "Remove `client_address` from weir's configuration, or this from Envoy's";
         found.push(Finding::warning(code::TRUSTED_TWICE, manager.place_of(name), name, reason, advice));
     }
-    // Who sets one of these has thought about it.
+    // An operator who sets one of these knows about it.
     let knows = manager.is_true("use_remote_address")
         || ["xff_num_trusted_hops", "original_ip_detection_extensions"].iter().any(|name| is_set(name));
     let Some(listener) = listener(wired) else { return };

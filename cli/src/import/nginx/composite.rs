@@ -118,7 +118,7 @@ impl Split<'_> {
         let left = |pattern: &str| regex_test(self.left, pattern, self.ignores_case);
         let right = |pattern: &str| regex_test(self.right, pattern, self.ignores_case);
         let Some((before, after)) = split(pattern, border)? else {
-            // What it finds is on one side of the border.
+            // The match is on one side of the border.
             return Ok(match (anchored, ends) {
                 (true, true) => Test::NEVER,
                 (true, false) => left(pattern)?,

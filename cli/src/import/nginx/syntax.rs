@@ -58,7 +58,7 @@ pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
         return Err((1, format!("the file is larger than {MAX_TEXT} bytes")));
     }
     let mut reader = Reader { rest: text.strip_prefix('\u{feff}').unwrap_or(text), line: 1 };
-    // What is open: the directive that the block belongs to, and what the block has so far.
+    // The open directives, each with the directives in its block so far.
     let mut open: Vec<(Directive, Vec<Directive>)> = Vec::new();
     let mut directives = Vec::new();
     loop {

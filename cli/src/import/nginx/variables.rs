@@ -350,7 +350,7 @@ pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
                 return Err(not_known(variable));
             };
             match text {
-                // What is missing and what is empty are one to nginx.
+                // To nginx, a missing value and an empty one are the same.
                 "" => return Ok(filled(field, test).negated()),
                 _ if has_letters => test.set("regex", format!("(?i){}", escaped(text))),
                 _ => test.set("exact", text),

@@ -147,7 +147,7 @@ fn a_login_comes_from_a_file_or_from_the_environment() {
     }
     let failure = failure(&mut inspect(folder, &world.url(), &["--login-file", "/no/such/file"]));
     assert!(failure.contains("/no/such/file: No such file"), "{failure}");
-    // What the user may not do is said.
+    // The message says what the user may not do.
     let (status, _, failure) =
         run(command(&["bans", "--redis", &world.url()].map(str::to_owned)).env("WEIR_REDIS_LOGIN", &login));
     assert!(

@@ -115,7 +115,7 @@ fn work(world: &World, worker: u64) {
 
 fn dump(redis: &mut Connection) -> State {
     let mut keys = texts(&redis.call(&[b"KEYS", b"*"]));
-    // What the limits have counted is another test's, and expires.
+    // The counts of limits belong to another test, and expire.
     keys.retain(|key| !key.ends_with(":tries"));
     keys.into_iter()
         .map(|key| {

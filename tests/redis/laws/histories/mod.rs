@@ -861,7 +861,7 @@ fn bounded(limit: &Limit, granted: &Granted, by_pass: &Granted) -> Result<(), Te
             }
             Limit::TokenBucket(of) => {
                 for to in granted.times().filter(|&to| to >= from) {
-                    // With steps, one more may lie in the span than fits it.
+                    // With steps, the span may contain one more than fits it.
                     let steps = ((to - from) / of.interval().0 + 1) * of.refill();
                     prop_assert!(sum(from, to + 1) <= of.capacity() + of.overdraft() + steps);
                 }
@@ -911,18 +911,18 @@ fn keeps_the_laws(
         let outcome = answers.check(now, ask);
         let (was, is) = (before.limits[0], outcome.limits[0]);
 
-        // What is granted is charged, neither more nor less; a request that is denied leaves no trace.
+        // Granted units are charged, neither more nor less; a request that is denied leaves no trace.
         let units = i64::from(outcome.granted) * limit.cost(ask) as i64;
         prop_assert_eq!(is.remaining, was.remaining - units);
         if units == 0 {
             prop_assert_eq!(&answers.check(now, NONE), &before);
         }
         prop_assert!(is.remaining <= quota);
-        // What is kept for others is left.
+        // The units kept for others are left.
         let kept = limit.kept(ask) as i64;
         prop_assert!(outcome.granted == 0 || kept == 0 || is.remaining >= kept);
 
-        // What is not granted could not have been: one more of the same is denied, unless it is asked for.
+        // A request that is not granted could not have been: one more of the same is denied.
         if outcome.granted < requests {
             prop_assert!(outcome.retry_after() > RetryAfter::Now);
             prop_assert_eq!(answers.check(now, Ask { requests: 1, ..ask }).granted, 0);
@@ -1376,7 +1376,7 @@ fn bounded_when_the_clock_goes_back(
             }
         }
     }
-    // What was granted in each window since the clock went back last.
+    // The units granted in each window since the clock went back last.
     if let Limit::FixedWindow(of) = limit {
         let mut windows = std::collections::BTreeMap::new();
         for (_, behind, units, outcome) in &receipts {
@@ -1458,7 +1458,7 @@ fn refunded_into_a_window_that_comes_twice(new: &mut dyn FnMut(Limit) -> Box<dyn
         let mut answers = new(limit.clone());
         let receipt = answers.check(at(1_002), ten);
         assert_eq!(receipt.granted, 10);
-        // Redis's clock goes back by three windows. What was granted counts until the end of the next window.
+        // Redis's clock goes back by three windows. The granted units count until the end of the next window.
         assert_eq!(answers.check(at(973), ten).granted, 0, "{limit:?}");
         let again = answers.check(at(1_002), ten);
         assert_eq!(again.granted, 10, "{limit:?}");
