@@ -10,8 +10,8 @@
 --          subjects; then for each subject its tag, its units and its requests, which are negative if more were refunded
 -- reply    1; 0 if the write was made before
 --
--- A write that got no answer is sent again under its number, and counts once. A worker sends the next write only after the answer to this one.
--- A subject that is one too many counts for the others of its policy, whose tag has no subject: {policy}.
+-- A write that got no answer is sent again under its number, and counts once. A worker sends the next write only after the answer to this
+-- one. A subject that is one too many counts for the others of its policy, whose tag has no subject: {policy}.
 --
 -- Redis keeps what a script has written before a command that fails. So one command adds all usage, the number follows it, and each
 -- command that this needs is called before in a way that changes nothing: a user of Redis may lack the right to one of them.
