@@ -26,7 +26,7 @@ pub struct Decision {
     pub delay: Micros,
     /// The status of each limit, in the plan's order.
     pub limits: InlineVec<LimitStatus>,
-    /// For how long the subject is banned, if a ban denies the request; otherwise `Now`.
+    /// The remaining time of a ban, if one denies the request; otherwise `Now`.
     pub ban: RetryAfter,
     /// The subject's own limits, if an override replaces the configured ones.
     pub own: Option<Arc<Vec<Limit>>>,

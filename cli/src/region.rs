@@ -124,10 +124,10 @@ pub(super) fn elsewhere(config: &Config, policy: &Policy) -> Option<String> {
     Counted::of(config, policy)?.elsewhere()
 }
 
-/// Those of `all` that are counted in the Redis that is asked. The others are named on standard error.
+/// The items of `all` that are counted in the Redis that is asked. The others are named on standard error.
 ///
 /// # Errors
-/// All are counted elsewhere.
+/// If all are counted elsewhere.
 pub(super) fn counted_here<T>(
     config: &Config,
     all: Vec<T>,

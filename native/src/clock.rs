@@ -22,7 +22,7 @@ pub const TICK: u64 = 1;
 
 /// The interval at which the thread looks while something is due later.
 const INTERVAL: Micros = Micros::from_millis(5);
-/// Nothing is due.
+/// The due time if nothing is due.
 const NEVER: u64 = u64::MAX;
 
 /// A clock of one worker.

@@ -111,7 +111,7 @@ struct Destination {
     suspect_requested_at: Micros,
 }
 
-/// Those of this process.
+/// The destinations of this process.
 static DESTINATIONS: Mutex<Vec<Destination>> = Mutex::new(Vec::new());
 
 /// Connections of this listener lead to this cluster.

@@ -132,7 +132,7 @@ pub(super) struct Document {
     ends: Set,
     in_key: bool,
     string: Use,
-    /// Of a key: the paths that it may still match, and how many bytes of it did.
+    /// In a key: the paths that it may still match, and how many of its bytes have matched.
     matching: Set,
     matched: usize,
     /// The same for a server that ignores case, with the bytes of the path's key.

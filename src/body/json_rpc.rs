@@ -45,7 +45,7 @@ enum Use {
 /// The id of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Id {
-    /// None: it is a notification.
+    /// No id: it is a notification.
     Missing,
     /// A string or a number.
     Known,

@@ -42,7 +42,7 @@ struct Part {
     is_wanted: bool,
     /// The length that its head states, if it does.
     told_length: Option<usize>,
-    /// Of its body and the delimiter, so far.
+    /// The length of its body and the delimiter, so far.
     length: usize,
 }
 

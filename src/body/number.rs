@@ -16,7 +16,7 @@ const ONE: u64 = 1_000_000;
 pub struct Millionths(u64);
 
 impl Millionths {
-    /// So many millionths, at most [`MAX_MILLIONTHS`].
+    /// Returns this number of millionths, at most [`MAX_MILLIONTHS`].
     #[must_use]
     pub const fn new(millionths: u64) -> Self {
         Self(if millionths < MAX_MILLIONTHS { millionths } else { MAX_MILLIONTHS })

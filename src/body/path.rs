@@ -46,7 +46,7 @@ impl Set {
         Self(self.0 | other.0)
     }
 
-    /// Those of the first 32, as bits.
+    /// The first 32 paths of the set, as bits.
     #[expect(clippy::cast_possible_truncation, reason = "it is what is wanted")]
     pub(super) const fn low(self) -> u32 {
         self.0 as u32
@@ -73,7 +73,7 @@ impl Set {
         })
     }
 
-    /// Those that pass.
+    /// The paths that pass.
     pub(super) fn filter(self, pass: impl Fn(usize) -> bool) -> Self {
         self.paths().filter(|path| pass(*path)).map(Self::of).fold(Self::EMPTY, Self::with)
     }
@@ -213,17 +213,17 @@ impl Paths {
         paths.paths().map(|path| Set::of(value(path).into())).fold(Set::EMPTY, Set::with)
     }
 
-    /// Those of `paths` whose segment after `depth` others is a key.
+    /// The paths among `paths` whose segment after `depth` others is a key.
     pub(super) fn with_key(&self, paths: Set, depth: usize) -> Set {
         paths.and(at(&self.keys, depth))
     }
 
-    /// Those of `paths` whose key some servers may confuse with another one.
+    /// The paths among `paths` whose key some servers may confuse with another one.
     pub(super) const fn with_similar_key(&self, paths: Set) -> Set {
         if self.of_clients { paths } else { Set::EMPTY }
     }
 
-    /// Those of `paths` whose segment after `depth` others is this index, or any.
+    /// The paths among `paths` whose segment after `depth` others is this index, or any.
     pub(super) fn with_index(&self, paths: Set, depth: usize, index: u32) -> Set {
         let exact = paths.and(at(&self.indexes, depth));
         let exact = exact.filter(|path| self.segment(path, depth) == Some(&Segment::Index(index)));

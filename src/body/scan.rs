@@ -51,7 +51,7 @@ enum Stream {
 /// The part of the text `[DONE]` that the event's data has matched so far. It ends streams of OpenAI, and it is no JSON.
 #[derive(Clone, Copy, Debug)]
 enum Done {
-    /// So many bytes, and the data has no others.
+    /// This number of bytes, and the data has no others.
     Begun(usize),
     /// All of it.
     Whole,
@@ -210,8 +210,8 @@ impl Scanner {
         }
     }
 
-    /// Of a body of [`Form::Json`] that has ended: how many items its outermost array has. It is 1 of an empty array, and of a body that
-    /// is no array.
+    /// The number of items in the outermost array of a body of [`Form::Json`] that has ended. It is 1 for an empty array, and for a body
+    /// that is no array.
     #[must_use]
     pub const fn items(&self) -> u64 {
         self.document.items()

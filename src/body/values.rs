@@ -49,10 +49,10 @@ pub(super) enum Found {
 pub(super) struct Values {
     found: [Found; MAX_PATHS],
     ambiguous: Set,
-    /// Those that the current document has, and those that it had when the last number that counts came.
+    /// The values that the current document has, and those that it had when the last number that counts came.
     document: Set,
     at_number: Option<Set>,
-    /// Those of the last document that had such a number.
+    /// The values of the last document that had such a number.
     counting: Set,
     texts: Vec<u8>,
     /// The start of the text that is being read.

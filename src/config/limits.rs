@@ -24,7 +24,7 @@ pub(super) struct Quota {
     pub retry_estimate: Option<Micros>,
     /// The permit queue, if requests wait for a permit.
     pub queue: Option<Queue>,
-    /// From how many percent used on weir warns, if it does.
+    /// The percentage used from which on weir warns, if it does.
     pub warn_at_percent: Option<u8>,
 }
 

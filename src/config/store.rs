@@ -25,7 +25,7 @@ pub struct Store {
     pub min_replicas: u32,
     /// The number of workers that share the limits.
     pub workers: u32,
-    /// With what all keys begin, before a colon.
+    /// The prefix of all keys, before a colon.
     pub key_prefix: String,
     /// Hashes the parts of subjects that must not be in Redis in clear.
     pub hasher: ValueHasher,

@@ -6,7 +6,7 @@ use crate::time::Micros;
 
 const DAY: Micros = Micros::from_secs(86_400);
 
-/// For how long what subjects have used is added up, and kept.
+/// The intervals over which usage is added up, and the time for which they are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageJournal {
     /// The length of an interval; a day is a whole number of them.

@@ -167,7 +167,7 @@ pub struct Engine {
     is_retired: bool,
     /// Settlements for which there was no room, or that got no answer.
     lost_settlements: u64,
-    /// Those of the last response.
+    /// The headers of the last response.
     headers: Headers,
 }
 

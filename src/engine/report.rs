@@ -53,7 +53,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of an engine of this configuration that has done nothing yet.
+    /// The report of a new engine of this configuration.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         Self {

@@ -3,7 +3,7 @@
 //! Annex A, "virtual scheduling"), in exact fractions of a microsecond.
 //!
 //! The state is the theoretical arrival time (TAT): when the bucket is full again. A request moves it later by an emission
-//! interval for each unit of its cost, and passes if the TAT then lies at most a tolerance ahead of now. Here the
+//! interval for each unit of its cost, and passes if the TAT is then at most a tolerance ahead of now. Here the
 //! tolerance includes the interval of the request itself, which I.371 does not count.
 //!
 //! An emission interval is a fraction of microseconds in lowest terms. Its denominator says in how many `parts` a
@@ -25,7 +25,7 @@ pub(crate) struct Bucket {
     pub(crate) emission: NonZero<u128>,
     /// The maximum by which a request may move the TAT ahead: the burst tolerance and the delay tolerance.
     pub(crate) tolerance: u128,
-    /// For how long a request may be held until its turn.
+    /// The maximum time for which a request may be held.
     pub(crate) delay_tolerance: u128,
     /// The maximum by which the TAT may be ahead at all: the tolerance, the overdraft and the debt.
     pub(crate) max_owed: u128,
@@ -40,7 +40,7 @@ pub struct BucketState {
     pub(crate) tat: u64,
     /// And parts of a microsecond.
     pub(crate) part: u64,
-    /// By how many microseconds refunds moved the TAT back in all: see [`LimitOutcome::refunded`].
+    /// The microseconds by which refunds moved the TAT back in all: see [`LimitOutcome::refunded`].
     pub(crate) refunded: u64,
     /// The part that was cut off of a larger bucket's TAT.
     cut: Option<Box<Cut>>,
@@ -51,7 +51,7 @@ pub struct BucketState {
 /// through. The order in which smaller buckets are asked does not matter: each of them refills from the time of the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
-    /// By how many microseconds the whole TAT lies later.
+    /// The microseconds by which the whole TAT is later.
     span: u64,
     /// The microseconds by which the whole TAT was ahead at the last cut. It is valid for buckets whose TAT may be so far ahead.
     needed: u64,
@@ -110,7 +110,7 @@ impl Bucket {
         self.max_owed == self.max_asked() + self.whole_debt(times)
     }
 
-    /// The state as of now, how far the TAT lies ahead, and whether the state must be corrected even if nothing is granted. If the
+    /// The state as of now, the lead of the TAT, and whether the state must be corrected even if nothing is granted. If the
     /// TAT is too far ahead, it is moved back, or the subject would be denied until the clock is where it was.
     fn view(&self, state: &BucketState, now: Micros) -> (BucketState, u128, bool) {
         let mut view = state.clone();

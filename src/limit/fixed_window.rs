@@ -43,7 +43,7 @@ pub struct WindowState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkState(u64);
 
-/// By how much one number is larger for a window that begins a second later.
+/// The difference in one number between windows that begin a second apart.
 const SECOND: u64 = 2_000_000;
 
 impl FixedWindow {

@@ -131,7 +131,7 @@ pub struct Outcome {
     pub limits: InlineVec<LimitOutcome>,
     /// The subject's own limits, if it has any. Few have: an outcome is moved often, so it is kept small.
     pub own: Option<Arc<Vec<Limit>>>,
-    /// For how long the subject is banned; `Now` if it is not, `Never` if that is until an operator lifts the ban.
+    /// The remaining time of the subject's ban; `Now` if there is none, `Never` if it lasts until an operator lifts it.
     pub ban: RetryAfter,
 }
 

@@ -101,7 +101,7 @@ impl Subject {
         Outcome { granted, at: now, limits: answers, own: None, ban: banned }
     }
 
-    /// For how long the subject is banned.
+    /// The remaining time of the subject's ban.
     fn banned(&mut self, ban: Option<&Ban>, now: Micros) -> RetryAfter {
         ban.map_or(RetryAfter::Now, |ban| ban.rest(&mut self.ban, now))
     }

@@ -15,7 +15,7 @@ pub enum Cost {
     Stated(CostSource, Bounds),
     /// The most that a language model may use for it.
     Usage(Estimate),
-    /// As many as it has calls of JSON-RPC; this many if its body cannot be read.
+    /// The number of its calls of JSON-RPC; this number if its body cannot be read.
     Calls(u64),
 }
 
@@ -48,7 +48,7 @@ const MAX_HEADER: usize = 1024;
 
 /// The cost that a request states.
 enum Stated {
-    /// So many units.
+    /// This number of units.
     Units(u64),
     /// Nothing.
     Nothing,

@@ -51,9 +51,9 @@ enum Attribute {
 #[derive(Debug)]
 struct Filed {
     attribute: Attribute,
-    /// Those that do not need it.
+    /// The conditions that do not need it.
     others: Places,
-    /// Those that do: in a query by the parameter's name, otherwise under an empty name.
+    /// The conditions that need it: in a query by the parameter's name, otherwise under an empty name.
     names: Vec<(Box<[u8]>, Parts)>,
 }
 

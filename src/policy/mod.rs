@@ -69,7 +69,7 @@ pub struct Policy {
     pub tiers: Tiers,
     /// The effect of a denial.
     pub mode: Mode,
-    /// For how many of a hundred subjects denials are enforced.
+    /// The percentage of subjects for which denials are enforced.
     pub enforce_percent: u8,
     /// The lease of requests that are reserved in advance, if there is one.
     pub lease: Option<Lease>,
@@ -140,7 +140,7 @@ pub struct Lease {
     pub max: u32,
     /// The fewest that it takes at a time.
     pub min: u32,
-    /// For how long.
+    /// The duration of a lease.
     pub duration: Micros,
     /// It is `auto`: the limits say how many.
     pub is_auto: bool,
@@ -174,7 +174,7 @@ impl Lease {
 /// The permit queue of a `concurrency` limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// For how long, counted from the time at which the request came.
+    /// The maximum wait, from the arrival of the request.
     pub max_wait: Micros,
     /// The most waiting requests of one subject in one worker.
     pub max_waiting: usize,
@@ -211,7 +211,7 @@ pub struct Tier {
     pub plan: Arc<Plan>,
     /// Its limits at other scales.
     pub scaled: ScaledPlans,
-    /// Among how many workers limits are divided while the store is unavailable.
+    /// The number of workers among which limits are divided while the store is unavailable.
     pub workers: u32,
     /// The share of each limit that one worker keeps by itself then, in the same order.
     pub shares: Vec<Limit>,

@@ -142,7 +142,7 @@ pub struct Settling {
     status: Option<u16>,
     grpc_status: Option<u32>,
     bytes: u64,
-    /// Nothing of it is still to come.
+    /// True if no part of it is still to come.
     is_whole: bool,
     /// For each case what a header or trailer said.
     stated: InlineVec<Option<u64>>,

@@ -28,9 +28,9 @@ pub struct Part {
 pub enum Source {
     /// The client's address, in so many bits.
     ClientAddress {
-        /// Of IPv4.
+        /// The prefix for IPv4.
         ipv4_prefix: u8,
-        /// Of IPv6.
+        /// The prefix for IPv6.
         ipv6_prefix: u8,
     },
     /// The header of this name, in lower case.
@@ -164,9 +164,10 @@ pub enum OnMultiple {
 pub enum Value<'r> {
     /// This.
     Is(Cow<'r, [u8]>),
-    /// Not there.
+    /// The value is missing.
     Absent,
-    /// Not known: there are several values and the part allows only one, it is too long to be read, or the host cannot read it.
+    /// The value is not known: there are several values and the part allows only one, it is too long to be read, or the host cannot read
+    /// it.
     Ambiguous,
 }
 

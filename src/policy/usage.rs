@@ -266,9 +266,9 @@ pub struct Prices {
     /// The models, and the row of each: the beginning of names, if it ends with `*`, or a name.
     models: Vec<(String, u16)>,
     rows: Vec<Row>,
-    /// Of models that are not among them: of each kind the highest weight.
+    /// The weights of models that are not in the table: the highest weight of each kind.
     highest: Row,
-    /// So many tokens cost a weight.
+    /// The number of tokens that cost a weight.
     per: u64,
     /// True if no request of another model is admitted.
     denies_unknown: bool,
@@ -314,7 +314,7 @@ impl Prices {
         self.denies_unknown
     }
 
-    /// So many tokens cost a weight.
+    /// The number of tokens that cost a weight.
     #[must_use]
     pub const fn per(&self) -> u64 {
         self.per
@@ -445,7 +445,7 @@ pub struct Estimate {
     pub providers: Providers,
     /// The prices of tokens.
     pub prices: Arc<Prices>,
-    /// So many bytes of the body are one token of input.
+    /// The number of bytes of the body for one token of input.
     pub bytes_per_token: u64,
     /// The most tokens of input that are reserved, and how many of a body that cannot be read.
     pub max_input: u64,

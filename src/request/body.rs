@@ -2,7 +2,7 @@
 //! The body of a request, JSON or an HTML form, read while it comes, for the policies that need a value of it.
 //!
 //! A client can write a body so that weir and the upstream read different values of it. So a body counts only if all of it is one
-//! JSON document of a bounded size, and a value only if it stands there once. Everything else is [`Unreadable`]: it may have any
+//! JSON document of a bounded size, and a value only if it is there once. Everything else is [`Unreadable`]: it may have any
 //! value. A `content-type` makes no body readable, because an upstream may not look at it, and some make one unreadable, because an
 //! upstream may. Of a form, only that of its type counts.
 
@@ -90,7 +90,7 @@ pub struct Body {
 
 #[derive(Debug)]
 enum Read {
-    /// So many bytes of it have come.
+    /// A part of it has arrived: its reader, and the number of bytes.
     Part(Reader, usize),
     /// It is empty.
     Empty,
@@ -292,7 +292,7 @@ impl Body {
         }
     }
 
-    /// By what a response in JSON-RPC names it. `None` if it has no id that can be named, or if no response needs it.
+    /// The ids by which a response in JSON-RPC names it. `None` if it has no id that can be named, or if no response needs it.
     #[must_use]
     pub fn json_rpc_ids(&self) -> Option<Ids> {
         match &self.read {

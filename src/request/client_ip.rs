@@ -157,7 +157,7 @@ pub struct Trust {
 pub enum Proxies {
     /// This many, counted from the connection; 0 trusts the connection only.
     Hops(usize),
-    /// Those whose address is in one of these networks.
+    /// The proxies whose address is in one of these networks.
     Networks(Vec<Network>),
 }
 

@@ -15,8 +15,8 @@ use crate::time::Micros;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Times {
     All,
-    /// Only those that `Retry-After` waits for. It must not be earlier than any `t`, and a limit that lets the request
-    /// pass may have a longer one.
+    /// Only the limits that `Retry-After` waits for. It must not be earlier than any `t`, and a limit that lets the request pass may have a
+    /// longer one.
     Violated,
 }
 

@@ -64,7 +64,7 @@ pub fn record<'a>(answers: &[PolicyAnswer<'a>]) -> Option<Record<'a>> {
     })
 }
 
-/// At most this many limits are named of one denial.
+/// The maximum number of limits that are named for one denial.
 const MAX_LIMITS: usize = 8;
 
 /// A denial by one policy, for the journal.

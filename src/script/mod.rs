@@ -21,7 +21,7 @@ use crate::resp;
 use crate::sorted_map::sorted;
 use crate::time::Micros;
 
-/// With what keys begin, before a colon, unless the plan says otherwise.
+/// The prefix of keys, before a colon, unless the plan says otherwise.
 pub const KEY_PREFIX: &str = "weir";
 /// The end of the key of a subject's overrides.
 pub(crate) const OVERRIDE: &str = "override";

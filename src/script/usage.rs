@@ -45,7 +45,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// That of a time, where intervals have this length: the first began in 1970.
+    /// The interval of a time, if intervals have this length: the first began in 1970.
     #[must_use]
     pub const fn of(time: Micros, length: Micros) -> Self {
         let (seconds, length) = (time.0 / 1_000_000, length.0 / 1_000_000);

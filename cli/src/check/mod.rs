@@ -66,7 +66,7 @@ pub(super) struct Arguments {
 struct Report<'a> {
     source: &'a Source,
     policies: usize,
-    /// Of the last configuration in it.
+    /// The hash of the last configuration in it.
     hash: Option<u32>,
     findings: Vec<Finding>,
 }

@@ -60,7 +60,7 @@ pub(super) enum Syntax {
 }
 
 impl Syntax {
-    /// Of the file of this name.
+    /// The syntax of the file of this name.
     pub fn of(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         if name.ends_with(".json") {

@@ -155,7 +155,7 @@ enum Would {
 struct Answer {
     verdict: Verdict,
     is_grpc: bool,
-    /// Under which condition: what is taken for not counted yet.
+    /// The condition of the answer: the subjects that count as new.
     uncounted: Option<String>,
     /// The reason for which the headers of an admitted request are not known.
     inexact: Option<Failure>,

@@ -83,7 +83,7 @@ pub(super) struct Hot {
 
 pub(super) struct Denied {
     pub count: u64,
-    /// Of the newest of them: when, how, by which limits.
+    /// The time of the newest of them, its outcome and its limits.
     pub last: Micros,
     pub outcome: Vec<u8>,
     pub limit: Vec<u8>,

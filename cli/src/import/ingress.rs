@@ -297,7 +297,7 @@ impl<'a> Ingress<'a> {
         found
     }
 
-    /// Of a ConfigMap: the status of rejections.
+    /// The status of rejections, from a ConfigMap.
     fn statuses(&self, notes: &mut Notes) -> Vec<Directive> {
         let data = self.root.get("data").map(Node::fields).unwrap_or_default();
         let mut found = Vec::new();
@@ -356,7 +356,7 @@ struct Location {
 }
 
 impl Host {
-    /// Of two locations of one path, the controller keeps the first.
+    /// Adds a location. If two have one path, the controller keeps the first.
     fn add(&mut self, location: Location) {
         let Location { path, is_exact, block } = location;
         self.locations.entry((path, is_exact)).or_insert(block);

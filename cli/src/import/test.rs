@@ -13,7 +13,8 @@ const MAX_ALTERNATIVES: usize = 64;
 const MAX_NETWORKS: usize = 1_024;
 const MAX_VALUES: usize = 256;
 
-/// So many times tests may alternate between yes and no in a condition that is nested: each takes a level, and a configuration has at most 32.
+/// The number of times that tests may alternate between yes and no in a condition that is nested: each needs a level, and a configuration
+/// has at most 32.
 const MAX_RUNS: usize = 24;
 
 #[derive(Clone, Debug, PartialEq)]

@@ -81,7 +81,7 @@ impl Counts {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Those that reach the upstream, also if a policy in shadow would reject them.
+    /// The requests that reach the upstream, also if a policy in shadow would reject them.
     pub fn passed(&self) -> u64 {
         [Outcome::Admitted, Outcome::Delayed, Outcome::Shadow]
             .into_iter()
@@ -148,7 +148,7 @@ impl Timeline {
         self.counts.iter().map(Counts::passed).max().unwrap_or(0)
     }
 
-    /// Of all steps together.
+    /// The counts of all steps together.
     pub fn total(&self) -> Counts {
         let mut total = Counts::default();
         for counts in &self.counts {

@@ -49,7 +49,7 @@ impl Total {
 pub struct Totals {
     /// In the order of the configuration.
     pub policies: Vec<Total>,
-    /// Of all requests over time, for `--html`.
+    /// The timeline of all requests, for `--html`.
     pub over_time: Option<Timeline>,
     pub requests: u64,
     /// The number of requests that no policy applies to.
@@ -58,7 +58,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Nothing is decided. `steps` are those of the timelines, if there are to be any.
+    /// The totals before the first decision. `steps` are those of the timelines, if there are to be any.
     pub fn new(config: &Config, steps: Option<Steps>) -> Self {
         let total = |_| Total {
             enforced: Counts::default(),

@@ -47,7 +47,7 @@ impl Field {
 /// The fields that the policies read, and those of them that were in no request yet.
 pub struct Wanted {
     by_policy: Vec<BTreeSet<Field>>,
-    /// Those of them without which a policy denies a request.
+    /// The fields without which a policy denies a request.
     required: Vec<BTreeSet<Field>>,
     unseen: BTreeSet<Field>,
 }

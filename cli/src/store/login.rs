@@ -169,7 +169,7 @@ impl Login {
 }
 
 pub(super) struct Access {
-    /// Those of a connection with TLS.
+    /// The certificates of a connection with TLS.
     pub certificates: Option<TlsCertificates>,
     /// The name of the primary.
     pub sentinel: Option<String>,

@@ -32,7 +32,7 @@ type Id = [u8; 16];
 #[derive(Default)]
 struct Counted {
     subject: Subject,
-    /// From then on it is as one that was never seen.
+    /// The time from which on it is as one that was never seen.
     forgotten_at: Micros,
 }
 

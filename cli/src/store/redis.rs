@@ -291,7 +291,7 @@ impl Redis {
         reply.map_err(|error| sentence(&format!("{host}:{port}"), &error, self.timeout))
     }
 
-    /// For how long one command may wait in Redis: less than for how long its reply is waited for.
+    /// The time for which one command may wait in Redis: shorter than the time-out of its reply.
     pub fn patience(&self) -> Duration {
         self.timeout.checked_div(2).unwrap_or_default()
     }

@@ -117,7 +117,7 @@ impl Selection {
         Ok(found)
     }
 
-    /// Those that are counted in the Redis that is asked; at least one.
+    /// The subjects that are counted in the Redis that is asked; at least one.
     pub fn find_here<'a>(&self, config: &'a Config) -> Result<Vec<Subject<'a>>, Failure> {
         counted_here(config, self.find(config)?, |subject| subject.policy)
     }

@@ -28,7 +28,7 @@ use model::{Model, Rate};
 use poll::Sources;
 use weir::time::Micros;
 
-/// For how long keys are waited for, before the next sample is looked for.
+/// The time for which keys are waited for, before the next sample is looked for.
 const TURN: Duration = Duration::from_millis(100);
 
 /// What to look at.

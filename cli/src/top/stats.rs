@@ -20,7 +20,7 @@ pub(super) struct Stats {
 pub(super) struct Latency {
     /// Half of the batches were faster.
     pub p50: u64,
-    /// Of a hundred batches 99 were faster.
+    /// 99 of a hundred batches were faster.
     pub p99: u64,
 }
 

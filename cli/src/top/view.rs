@@ -14,7 +14,7 @@ use weir::time::Micros;
 
 const FAILURES: usize = 5;
 
-/// For how long a failure counts as new.
+/// The time for which a failure counts as new.
 const RECENT: Micros = Micros::from_secs(30);
 
 const HELP: [&str; 13] = [

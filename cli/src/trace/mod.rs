@@ -66,9 +66,9 @@ pub struct Entry {
 /// The time that a line has.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
-    /// That at which the request came.
+    /// The time at which the request came.
     Start(Micros),
-    /// That at which it ended.
+    /// The time at which it ended.
     End(Micros),
 }
 

@@ -195,7 +195,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(Found::Nothing)
 }
 
-/// Of each policy the subjects that use the most units of one of its limits, the most first, with all their limits.
+/// The subjects of each policy that use the most units of one of its limits, the most first, with all their limits.
 fn top(mut all: Vec<Used>, most: u32) -> Vec<Used> {
     let of = |used: &Used| (used.policy.clone(), used.subject.clone());
     let mut largest = std::collections::BTreeMap::new();

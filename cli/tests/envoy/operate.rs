@@ -342,7 +342,7 @@ fn scraped(host: Host) {
     // The upper bound: one policy that is enforced, on two workers.
     let off = of("sum(weir_policies_off)");
     assert!((1.0..=2.0).contains(&off), "{off}");
-    // Envoy is gone, and so are its metrics.
+    // Envoy has stopped, and its metrics have ended.
     world.envoys.clear();
     eventually_within(Duration::from_secs(40), "the alert", || {
         prometheus.firing().contains("WeirAbsent").then_some(())

@@ -124,7 +124,7 @@ impl From<f64> for Json {
     reason = "it is not negative, and a cast saturates"
 )]
 fn decimal(number: f64) -> String {
-    /// From here on an `f64` has no places after its point.
+    /// The least `f64` from which on all are whole.
     const WHOLE: f64 = 4_503_599_627_370_496.0;
     /// 2^64.
     const LARGEST: f64 = 18_446_744_073_709_551_616.0;

@@ -20,7 +20,7 @@ pub struct Shape {
 
 /// The fields of a [`Shape`] that exclude each other.
 pub enum Choice {
-    /// None do.
+    /// No fields exclude each other.
     Free,
     /// Exactly one of these is given.
     ExactlyOne(&'static [&'static FieldShape]),
@@ -43,7 +43,7 @@ pub struct FieldShape {
 /// The rule for a missing field.
 #[derive(Clone, Copy)]
 pub enum Need {
-    /// That is an error.
+    /// A missing field is an error.
     Required,
     /// The object does not have it.
     Optional,

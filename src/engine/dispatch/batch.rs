@@ -51,9 +51,9 @@ pub(in crate::engine) enum Work {
 /// A settlement that is due after a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Due {
-    /// So many of its units are refunded: another policy has denied the request, or it has cost less than was reserved.
+    /// Refund this number of its units: another policy has denied the request, or it has cost less than was reserved.
     Refund(u64),
-    /// So many units more are charged: the request has cost more than was reserved.
+    /// Charge this number of units more: the request has cost more than was reserved.
     Charge(u64),
     /// The permits of so many requests are released: the requests have ended.
     Release(u32),

@@ -258,7 +258,7 @@ impl Journal {
         }
     }
 
-    /// Nothing of a batch was sent: its entries wait again.
+    /// A batch was not sent: its entries wait again.
     pub fn put_back(&mut self, mut entries: Vec<Entry>) {
         entries.append(&mut self.waiting);
         self.waiting = entries;

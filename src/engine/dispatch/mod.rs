@@ -519,7 +519,7 @@ impl Dispatch {
         completed
     }
 
-    /// Nothing of a batch was sent, so its settlements are still due. They leave the batch, as far as there is room for them.
+    /// A batch was not sent, so its settlements are still due. They leave the batch, and go back into the queue unless it is full.
     fn put_back_settlements(&mut self, commands: &mut Batch) {
         let settles =
             |command: &mut Command| matches!(command.tasks[..], [Task { work: Work::Settle { .. }, .. }]);

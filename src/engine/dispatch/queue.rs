@@ -30,7 +30,7 @@ const SETTLEMENTS_LOOKED_AT: usize = 256;
 /// While settlements wait, one task in this many is a settlement, and the others are checks.
 const SETTLEMENT_SHARE: usize = 8;
 
-/// Of so few tasks the one that asks about a subject is found by looking at each. A hash of the subject costs as much.
+/// With at most this many tasks, the task of a subject is found by looking at each. A hash of the subject costs as much.
 const FEW: usize = 8;
 
 /// A task that waits, and the form in which its command is sent.
@@ -48,7 +48,7 @@ pub(super) struct Queue {
     waiting: VecDeque<Waiting>,
     /// The number of the first of them; the others are numbered in this order.
     first: u64,
-    /// Of each check, the number of the task that asks about it, while more than [`FEW`] wait. Further requests join it until it is sent.
+    /// The number of the task for each check, while more than [`FEW`] wait. Further requests join it until it is sent.
     numbers: HashMap<Rc<Check>, u64, Seed>,
     /// The settlements, oldest first.
     settlements: VecDeque<Task>,

@@ -6,9 +6,9 @@
 /// The slots of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slots {
-    /// Those without a failure since their last answer.
+    /// The slots without a failure since their last answer.
     Normal,
-    /// Those whose last answer was an error.
+    /// The slots whose last answer was an error.
     Suspect,
 }
 

@@ -13,7 +13,7 @@ fn at(uptime: u64) -> Now {
     Now { host: Micros(uptime), uptime: Micros(uptime), loop_time: Micros(uptime) }
 }
 
-/// Of a store that has to answer within 50 ms.
+/// The dispatch for a store that has to answer within 50 ms.
 fn dispatch() -> Dispatch {
     let config = r#"{"store": {"deadline": "50ms"}, "policies": [{"name": "p", "limits":
         [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]}]}"#;

@@ -59,7 +59,7 @@ impl Trials {
         self.running.is_none() && self.passed >= self.pause
     }
 
-    /// From now on `more` tasks than these may be in flight.
+    /// Begins a trial: from now on `more` tasks than these may be in flight.
     pub const fn begin(&mut self, in_flight: usize, more: usize, trip: Micros, since: Micros) {
         self.running = Some(Trial { in_flight, trip, more, since });
     }

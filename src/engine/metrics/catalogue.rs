@@ -87,7 +87,7 @@ pub struct Definition {
 pub struct Catalogue(Vec<Definition>);
 
 impl Catalogue {
-    /// That of a configuration.
+    /// The catalogue of a configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let define = |kind, name: &str| Definition { kind, name: name.to_owned(), value: 1 };
@@ -144,7 +144,7 @@ fn name(series: &Series, config: &Config) -> String {
     }
 }
 
-/// With what the names of a tier's metrics begin.
+/// The beginning of the names of a tier's metrics.
 fn of_tier(config: &Config, policy: usize, tier: usize) -> String {
     let Some(policy) = config.policies.get(policy) else { return String::new() };
     let tier = policy.tiers.tiers.get(tier).map(|tier| escaped(&tier.name)).unwrap_or_default();
@@ -152,7 +152,7 @@ fn of_tier(config: &Config, policy: usize, tier: usize) -> String {
     ["weir.policy.", &escaped(&policy.name), separator, &tier].concat()
 }
 
-/// With what the names of the metrics of a tier's limit begin.
+/// The beginning of the names of the metrics of a tier's limit.
 fn of_limit(config: &Config, policy: usize, tier: usize, limit: usize) -> String {
     let view = config.policies.get(policy).and_then(|policy| policy.tiers.tiers.get(tier)?.views.get(limit));
     let limit = view.map(|view| escaped(view.own_name())).unwrap_or_default();

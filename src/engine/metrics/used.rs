@@ -65,7 +65,7 @@ pub(in crate::engine) struct Usage {
 }
 
 impl Usage {
-    /// Of one worker, if the configuration asks for it.
+    /// The usage of one worker, if the configuration asks for it.
     pub fn new(config: &Config, seed: u64) -> Option<Self> {
         let policies: Vec<_> = config.policies.iter().map(|policy| policy.usage_journal).collect();
         policies.contains(&true).then(|| Self {

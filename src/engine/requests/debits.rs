@@ -73,7 +73,7 @@ pub(in crate::engine) struct Counts {
 #[derive(Debug)]
 struct Peer {
     store: u8,
-    /// From this lag on it is late.
+    /// The lag from which on it is late.
     late: Micros,
     waiting: u64,
     counts: Counts,
@@ -95,7 +95,7 @@ impl Peer {
         self.counts.dropped = self.counts.dropped.saturating_add(units);
     }
 
-    /// So many units wait no longer.
+    /// Subtracts this number of units from those that wait.
     fn waits_less(&mut self, units: u64) {
         self.waiting = self.waiting.saturating_sub(units);
         if self.waiting == 0 {

@@ -115,7 +115,7 @@ impl Denied {
     }
 }
 
-/// For how long a denial is certain. Of a ban, that is the ban alone: refunds may shorten what else denies the request.
+/// The time for which a denial is certain. For a ban, that is the ban alone: refunds may shorten other denials of the request.
 fn certain(limits: &[Limit], decision: &Decision) -> Option<Micros> {
     let lasting =
         limits.iter().zip(&decision.limits).filter(|(limit, _)| !matches!(limit, Limit::Concurrency(_)));

@@ -53,7 +53,7 @@ pub(super) struct Leases {
     next_end: u64,
     /// The number of units on lease now.
     held: u64,
-    /// Those that other regions have lent.
+    /// The units that other regions have lent.
     pub on_loan: Pairs,
     /// The latest time seen: an earlier one means that the clock was set back.
     latest: Micros,

@@ -45,7 +45,7 @@ pub(super) struct Loans {
     now: Vec<Subject>,
     /// The others, and the uptime at which they are looked at again.
     later: VecDeque<(Micros, Subject)>,
-    /// Nothing is asked for before this uptime.
+    /// The uptime until which no loan is asked for.
     rests: Micros,
 }
 

@@ -15,7 +15,7 @@ use crate::time::Micros;
 
 /// At most this many subjects are counted.
 const MAX_COUNTED: usize = 65_536;
-/// So many entries of logs are for all subjects together: each has its part of them when it is counted. The parts become smaller as
+/// The maximum number of log entries of all subjects together: each gets its share of them when it is counted. The shares become smaller as
 /// subjects come, so all logs hold at most twelve times as many entries of 16 bytes, which are 25 MB.
 const MAX_ENTRIES: usize = 1 << 17;
 

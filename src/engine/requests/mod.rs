@@ -63,7 +63,7 @@ pub(super) struct Decided {
     pub enquiries: u64,
     pub admitted: u64,
     pub rejected: u64,
-    /// Those of the rejected requests that a ban denied.
+    /// The rejected requests that a ban denied.
     pub banned: u64,
     /// At least one policy was decided without the store, because it failed, was late, or was not asked.
     pub fallback: u64,
@@ -85,17 +85,17 @@ pub(super) struct Settled {
 /// The bodies of requests, by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bodies {
-    /// Those that a policy needed and could not read.
+    /// The bodies that a policy needed and could not read.
     pub unreadable: u64,
-    /// Those that did not come in time, so that the request was rejected.
+    /// The bodies that did not come in time, so that the request was rejected.
     pub late: u64,
-    /// Those of them that had less time than is configured, because many waited.
+    /// The late bodies that had less time than is configured, because many waited.
     pub hurried: u64,
-    /// Those that were not waited for, because a policy denied the request whatever its body had.
+    /// The bodies that were not waited for, because a policy denied the request whatever its body had.
     pub denied: u64,
-    /// Those that were not waited for, because all places were taken.
+    /// The bodies that were not waited for, because all places were occupied.
     pub no_place: u64,
-    /// Those that were not waited for, because their client had its share of the places.
+    /// The bodies that were not waited for, because their client had its share of the places.
     pub over_share: u64,
 }
 

@@ -102,7 +102,7 @@ pub(super) struct Request {
     pub deadline: Micros,
     /// The line in which it waits for a permit.
     pub queued: Option<Box<Queued>>,
-    /// By what a rejection in JSON-RPC names it.
+    /// The ids by which a rejection in JSON-RPC names it.
     pub json_rpc_ids: Option<Box<Ids>>,
 }
 

@@ -34,7 +34,7 @@ pub enum Event {
     Cut,
     /// The last region's Redis stops.
     Lost,
-    /// It is back, and empty.
+    /// It starts again, empty.
     Back,
 }
 

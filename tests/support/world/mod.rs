@@ -91,7 +91,7 @@ pub enum Event {
     Connected(usize, BatchId),
     /// A batch reaches its store, unless it is lost.
     Reached(usize, BatchId),
-    /// Its replies are back, unless they are lost.
+    /// Its replies reach the worker, unless they are lost.
     Answered(usize, BatchId),
 }
 

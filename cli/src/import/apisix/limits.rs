@@ -173,7 +173,7 @@ impl<'n> Writer<'n> {
         Some(limit)
     }
 
-    /// By what is counted; `None` if weir does not know it.
+    /// The key by which it counts; `None` if weir does not know it.
     fn key(&mut self, plugin: &Plugin<'_>, places: &Places) -> Option<Key> {
         let config = plugin.config;
         let text = config.text_of("key");
@@ -274,7 +274,7 @@ const fn whole(thousandths: u64) -> u64 {
     thousandths.div_ceil(1_000)
 }
 
-/// So many thousandths of a request a second, as whole requests in a time.
+/// A rate of this number of thousandths of a request a second, as whole requests in a time.
 fn rate_of(rate: u64) -> String {
     let units = [("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
     let whole = units.into_iter().find_map(|(unit, millis)| {

@@ -33,9 +33,9 @@ pub struct Zone<'a> {
 /// The treatment of requests beyond the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// So many requests beyond the rate pass at once, and so many more wait for their turn.
+    /// This number of requests beyond the rate pass at once, and this number more wait for their turn.
     Burst { at_once: u64, delayed: u64 },
-    /// So many are in flight at most.
+    /// At most this number are in flight.
     Connections(u64),
 }
 

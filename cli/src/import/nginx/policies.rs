@@ -11,7 +11,7 @@ use crate::tree::{Map, Tree};
 /// The longest time for which weir holds a request, in microseconds.
 const MAX_DELAY: u128 = 60_000_000;
 
-/// For how long a request in flight counts if its end was not reported.
+/// The time for which a request in flight counts if its end was not reported.
 const TTL: &str = "10m";
 
 const IPV6: &str = "nginx counts each address of IPv6. Without ipv6_prefix weir counts each /64, because one client has so many.";

@@ -62,7 +62,7 @@ pub fn parts(text: &str) -> Vec<Part> {
 }
 
 impl<'a> Variables<'a> {
-    /// Those of the block `http`.
+    /// The variables of the block `http`.
     pub fn of(http: &'a [Directive]) -> Self {
         let named = |name: &str| {
             let of_name = http.iter().filter(|directive| directive.name == name && directive.block.is_some());

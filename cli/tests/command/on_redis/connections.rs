@@ -318,7 +318,7 @@ fn any_node_of_a_cluster_leads_to_all_of_it() {
     let (status, out, failure) = ask(&other, "5s");
     assert!(status == 0 && out.contains("2 of 2 left"), "{failure}");
     cluster.nodes[home].thaw();
-    // A node that is gone is said.
+    // The message names a node that is unavailable.
     let gone = format!("redis://{}", free_address());
     let words = ["bans", &file, "--redis", &format!("{gone},{url}")].map(str::to_owned);
     assert_eq!(run(&mut command(&words)).0, 0, "the other node is asked");

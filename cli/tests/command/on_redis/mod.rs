@@ -59,7 +59,7 @@ impl World {
         format!("redis://{}", self.redis.address())
     }
 
-    /// So many requests of a subject of the first policy, as the filter would ask about them.
+    /// Sends this number of requests of a subject of the first policy, as the filter would ask about them.
     pub fn requests(&self, tag: &str, requests: u32) {
         let json = weir_cli::envoys_reading("weir.yaml", CONFIG).expect("YAML");
         let config = Config::parse(json.to_string().as_bytes()).expect("a configuration");

@@ -104,7 +104,7 @@ fn slow_connecting_is_no_failure_of_a_store_that_answers() {
     }
 }
 
-/// Only a batch that was sent tells that the store has too much to do.
+/// Only a batch that was sent shows that the store has too much to do.
 #[test]
 fn a_batch_without_an_answer_shrinks_the_window_if_it_was_sent() {
     for (name, of, is_connecting, shrinks) in [
