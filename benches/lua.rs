@@ -62,7 +62,7 @@ struct Case {
     connections: Vec<Connection>,
     /// Microseconds per call, of each turn.
     turns: Vec<f64>,
-    /// Of each turn, the median of the times of single calls, and the 99th and 99.9th of a hundred, in microseconds.
+    /// The spread in each turn: the median of the times of single calls, and the 99th and 99.9th of a hundred, in microseconds.
     spread: [Vec<f64>; 3],
     /// The largest acceptable cost, as a multiple of `INCR` + `PEXPIRE`.
     target: Option<f64>,

@@ -39,7 +39,7 @@ use worker::{START, check_of};
 use world::store::{Node, Service};
 use world::{Network, World};
 
-/// From a worker to Redis, one way, in microseconds.
+/// The network from a worker to Redis; one way, in microseconds.
 const NETWORK: Network = Network { trip: 250, jitter: 100, lost_percent: 0, breaks: false };
 /// The time from an answer to the client's next request, in microseconds.
 const CLIENT: u64 = 500;
@@ -87,7 +87,7 @@ struct Case {
     rate: u64,
     bound: Bound,
     lease: Option<&'static str>,
-    /// From a worker to Redis, one way, in microseconds.
+    /// The trip from a worker to Redis; one way, in microseconds.
     trip: u64,
     /// Milliseconds before figures are taken, and while they are; and for how long the traffic grows until it is whole.
     warm: u64,

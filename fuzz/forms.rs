@@ -315,8 +315,8 @@ pub fn pairs(input: &[u8]) {
     }
 }
 
-/// Of a stream of documents, only those with the last key of a path are read, if they are whole in a chunk. In chunks of one byte, all of
-/// them are: what is found is the same.
+/// Only documents of a stream with the last key of a path are read, if they are whole in a chunk. In chunks of one byte, all of them are,
+/// with the same result.
 fn skips_nothing_that_counts(form: BodyForm, stream: &[u8]) {
     let table = Arc::new(Paths::new(&["a", "a.b", "['a/b'][1]", "usage.n"]).expect("paths"));
     let mut skipping = body::Scanner::new(form, Arc::clone(&table));

@@ -51,7 +51,7 @@ use service::RATELIMIT;
 /// The other number of subjects, besides one.
 const MANY: u32 = 10_000;
 
-/// For how long Redis stands still at the end.
+/// The time for which Redis stands still at the end.
 const FROZEN: Duration = Duration::from_secs(5);
 
 /// A run with fewer requests does not count.
@@ -78,7 +78,7 @@ struct Plan {
     only: Vec<String>,
     /// Other builds of the plugin or of the module.
     beside: Vec<PathBuf>,
-    /// For how long Redis stands still at the end, for each way. Unless set: not at all if `only` is.
+    /// The time for which Redis stands still at the end, for each way. Unless set: not at all if `only` is.
     frozen: Option<Duration>,
 }
 

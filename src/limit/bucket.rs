@@ -162,8 +162,8 @@ impl Bucket {
         state.refunded = more_refunded(state.refunded, refunded);
     }
 
-    /// The units that have to be left for a request: its cost, less what it may take in advance, but at least one; and what
-    /// is kept for others.
+    /// The units that have to be left for a request: its cost, less the overdraft that it may use, but at least one; and the units that are
+    /// kept for others.
     fn need(&self, ask: Ask) -> u64 {
         ask.need_with_overdraft(self.capacity(), self.overdraft)
     }

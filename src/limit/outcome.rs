@@ -35,8 +35,7 @@ impl Ask {
         self.cost.max(1).saturating_add(self.kept(quota))
     }
 
-    /// The same of a bucket with an overdraft, from which the request may take in advance, unless something is kept for other
-    /// requests.
+    /// The same for a bucket with an overdraft. The request may use the overdraft, unless units are kept for other requests.
     pub(super) fn need_with_overdraft(self, quota: u64, overdraft: u64) -> u64 {
         match self.kept(quota) {
             0 => self.cost.saturating_sub(overdraft).max(1),

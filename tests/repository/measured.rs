@@ -137,7 +137,7 @@ mod failover {
         Path::new(env!("CARGO_MANIFEST_DIR")).join(of)
     }
 
-    /// Of the hosts that were measured; the plugin always is.
+    /// The figures of the hosts that were measured; the plugin always is.
     fn figures() -> Vec<(&'static str, Value)> {
         let read = |(host, name)| {
             let text = fs::read_to_string(path(&format!("docs/stores/{host}.json"))).ok()?;

@@ -116,7 +116,7 @@ impl Proxy {
         self.0.state().own.carried
     }
 
-    /// From now on the network is like this, for connections that exist already too.
+    /// Changes the network from now on, also for existing connections.
     pub fn set(&self, network: Network) {
         self.0.change(|state| state.own.network = network);
     }

@@ -260,7 +260,7 @@ pub fn free_address() -> SocketAddr {
     PORTS.into_iter().find_map(reserved).expect("a free port")
 }
 
-/// Not while it starts, and not if it ends meanwhile.
+/// True if it answers: not while it starts, and not if it ends meanwhile.
 fn answers(socket: &Path) -> bool {
     let mut answer = [0; 7];
     let asked = UnixStream::connect(socket).and_then(|mut stream| {

@@ -202,7 +202,7 @@ pub fn with_login(config: &str, file: &Path) -> String {
     )
 }
 
-/// With what a policy with `body_json` needs of Envoy.
+/// With the settings of Envoy that a policy with `body_json` needs.
 pub fn reading_bodies(template: Template) -> Template {
     const LIMITER: &str = "                root_id: weir.limiter\n";
     match Host::chosen() {

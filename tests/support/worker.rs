@@ -252,7 +252,7 @@ impl Worker {
         self.fail(&batch)
     }
 
-    /// All that is ready leaves, batch after batch. The store does nothing of it.
+    /// Sends all that is ready, batch after batch. The store does not run it.
     pub fn drain(&mut self) -> Vec<Task> {
         let mut tasks = Vec::new();
         while let Some(batch) = self.next_batch() {
@@ -411,17 +411,17 @@ pub enum Verb {
     Release,
 }
 
-/// So many requests of one unit each are asked for.
+/// A check for this number of requests of one unit each.
 pub fn check(tag: &str, requests: i64) -> Task {
     Task { verb: Verb::Check, tag: tag.into(), requests, number: 1 }
 }
 
-/// So many units go back.
+/// A refund of this number of units.
 pub fn refund(tag: &str, units: i64) -> Task {
     Task { verb: Verb::Refund, tag: tag.into(), requests: 0, number: units }
 }
 
-/// So many units more are charged.
+/// A charge of this number of further units.
 pub fn charge(tag: &str, units: i64) -> Task {
     refund(tag, -units)
 }
@@ -528,7 +528,7 @@ pub enum Reply {
     Bytes(Vec<u8>),
 }
 
-/// So many requests are granted, now; the limit has five units left, and is full again in a second.
+/// Grants this number of requests, now; the limit has five units left, and is full again in a second.
 pub fn granted(requests: i64) -> Reply {
     Reply::Numbers(vec![requests, micros(START), 5, 0, micros(secs(1)), 0])
 }
@@ -552,7 +552,7 @@ pub fn as_script(outcome: &LimitsOutcome) -> Reply {
     Reply::Numbers(reply)
 }
 
-/// None is granted for so long.
+/// Grants none for this time.
 pub fn denied(wait: Micros) -> Reply {
     granted(0).wait(wait)
 }
@@ -596,7 +596,7 @@ pub fn noscript() -> Reply {
     error("NOSCRIPT No matching script.")
 }
 
-/// So many replicas have what the batch has written.
+/// This number of replicas have acknowledged the writes of the batch.
 pub fn acknowledged(replicas: u32) -> Reply {
     Reply::Bytes(format!(":{replicas}\r\n").into_bytes())
 }

@@ -434,7 +434,7 @@ fn buckets_that_share_counters_know_each_other() {
     assert_eq!(limit(&[policy("a", 10), policy("b", 10)], 0), alone, "they are alike");
 }
 
-/// Of 32 regions, each is in debt to 31: what a limit may owe lasts for a 31st of the time in which it is whole again.
+/// With 32 regions, each is in debt to 31: the debt of a limit lasts for a 31st of the time in which it becomes whole again.
 #[test]
 fn debit_between_many_regions_needs_a_short_interval() {
     for (window, loads) in [("31s", true), ("30999ms", false)] {

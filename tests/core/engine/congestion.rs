@@ -229,8 +229,8 @@ fn judged(phases: &[Phase], figures: &[Vec<Second>]) -> (u64, u64) {
     (worst, 100 * all.decided / all.possible.max(1))
 }
 
-/// Of the requests of the second that follows the connection's handshake, the share in percent that the store decides. The connection is
-/// opened for the first request.
+/// The share in percent that the store decides of the requests in the second after the connection's handshake. The connection is opened for
+/// the first request.
 fn first_second(case: &Case) -> u64 {
     let Case { deadline, distance, jitter, capacity, handshake, .. } = *case;
     let store = format!(r#"{{"deadline": "{deadline}us", "on_failure": "allow"}}"#);
@@ -348,7 +348,7 @@ fn show(scenario: &Scenario, figures: &[Vec<Second>]) {
     }
 }
 
-/// Of one second at least so much, and of all of them together at least nine in ten.
+/// The least percentage in one second; of all seconds together it is at least nine in ten.
 const WORST_SECOND: u64 = 70;
 
 /// The decisions in each second of a case, as one number for each. They notice every change of the control, also one that the bounds below
@@ -418,9 +418,9 @@ fn a_store_decides_from_the_handshake_on() {
     assert!(cases.len() > 3 && below.is_empty(), "{below:?}");
 }
 
-/// So many clients ask in a closed loop, in bursts of 150 ms with pauses. Each request keeps the worker busy for a time, and now and then
-/// another process has its processor. The store is near and has little to do, so it decides every request: what takes long is the
-/// loop of the worker, and deadlines do not count that.
+/// Clients ask in a closed loop, in bursts of 150 ms with pauses. Each request keeps the worker busy for a time, and now and then another
+/// process has its processor. The store is near and has little to do, so it decides every request: only the loop of the worker is slow, and
+/// deadlines do not count that.
 #[test]
 fn a_saturated_worker_does_not_take_its_own_delay_for_the_stores() {
     let mut refused = Vec::new();

@@ -30,7 +30,7 @@ fn deny_ann(worker: &mut Worker, stream: StreamId) {
     worker.close(stream);
 }
 
-/// So many further requests of `ann`, denied by the worker itself.
+/// Further requests of `ann`, denied by the worker itself.
 fn deny_more(worker: &mut Worker, count: u32) {
     for stream in 1_000..1_000 + count {
         assert_eq!(worker.arrive(stream, &["ann"]), Some(false));

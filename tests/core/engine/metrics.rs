@@ -174,7 +174,7 @@ fn each_decision_is_counted_once_by_outcome_and_source() {
     }
 }
 
-/// Of two policies each counts for itself: what the one allows, the other may deny.
+/// Each of two policies counts for itself: one may deny a request that the other allows.
 #[test]
 fn policies_count_for_themselves() {
     let mut worker = Worker::new(ALLOW, [policy(BUCKET), policy(WINDOW)]);
@@ -186,7 +186,7 @@ fn policies_count_for_themselves() {
     assert_eq!((of("admitted"), of("rejected")), (0, 1), "the request is rejected");
 }
 
-/// Of two limits the one that denies counts the denial. The other has allowed.
+/// If one of two limits denies, it counts the denial. The other has allowed.
 #[test]
 fn a_denial_counts_under_the_limit_that_denies() {
     let limits = format!("{BUCKET}, {}", WINDOW.replace("\"l\"", "\"day\""));

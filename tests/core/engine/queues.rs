@@ -509,7 +509,7 @@ fn without_the_store_on_failure_decides() {
     }
 }
 
-/// Those that ask and those that wait on leave alone when others have to be decided.
+/// Requests that ask and requests that wait do not affect others that have to be decided.
 #[test]
 fn other_requests_keep_their_deadlines() {
     let mut worker = worker("2s", 100);

@@ -62,7 +62,7 @@ fn world_of(policies: &str) -> World {
 /// The next event.
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many requests of one subject arrive in a region.
+    /// This number of requests of one subject arrive in a region.
     Arrive {
         region: usize,
         subject: usize,
@@ -619,7 +619,7 @@ fn a_loan_that_comes_after_the_worker_has_ended_is_given_back() {
     assert_eq!(worker.drain(), [(); 2].map(|()| refund("p0|ann", 1)));
 }
 
-/// Of two policies that share, only one has a loan: then it is of no use.
+/// If only one of two policies that share has a loan, the loan is of no use.
 #[test]
 fn a_loan_is_not_used_while_another_one_is_missing() {
     let mut worker = worker(&[SHARE, SHARE]);

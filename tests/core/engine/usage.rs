@@ -99,7 +99,7 @@ fn what_another_policy_denies_is_reserved_and_refunded() {
     assert_eq!(usage(&mut worker), "limit.l.asked.50=1 units_refunded=1 units_reserved=1");
 }
 
-/// Of a limit of 100 units, with the request itself.
+/// With a limit of 100 units, including the request itself.
 #[test]
 fn a_limit_is_as_full_as_the_request_leaves_it() {
     for (left, full) in [(100, 50), (50, 50), (49, 80), (20, 80), (19, 95), (5, 95), (4, 100), (0, 100)] {

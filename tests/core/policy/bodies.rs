@@ -627,7 +627,7 @@ proptest! {
         prop_assert_eq!(checks[0].cost, items as u64, "{}", String::from_utf8_lossy(&text));
     }
 
-    /// Only what is absent costs `on_missing`, and what is no clean number costs `max`.
+    /// Only an absent cost is `on_missing`; one that is no clean number is `max`.
     #[test]
     fn a_cost_that_cannot_be_read_is_the_largest(
         values in prop::collection::vec(stated(), 2), on_missing in 0..80_u64, min in 0..30_u64, more in 1..40_u64,

@@ -1349,8 +1349,7 @@ mod properties {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Only what is absent costs `on_missing`, and what is no whole number costs `max`: in a header, on one line or several, and in a
-        /// query.
+        /// Only an absent cost is `on_missing`; one that is no whole number is `max`: in a header, on one line or several, and in a query.
         #[test]
         fn a_stated_cost_is_a_clean_number_or_the_largest(
             values in proptest::collection::vec(prop_oneof![

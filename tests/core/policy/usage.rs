@@ -169,9 +169,9 @@ fn each_kind_of_tokens_counts_once() {
 #[derive(Clone, Copy)]
 enum Says {
     Nothing,
-    /// So many units, and more is to come.
+    /// This number of units, and more is to come.
     SoFar(u64),
-    /// So many units, which are all.
+    /// This number of units in all.
     All(u64),
 }
 
@@ -598,7 +598,7 @@ fn an_unreadable_body_reserves_input_by_its_length() {
     }));
 }
 
-/// Nothing is reserved for it, no model is needed, and a response that does not say what was used costs nothing.
+/// Nothing is reserved for it, no model is needed, and a response that does not state its usage costs nothing.
 #[test]
 fn what_uses_no_tokens_costs_nothing() {
     let rows = [

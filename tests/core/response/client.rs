@@ -39,7 +39,7 @@ impl Response {
         self.limits.iter().map(|(left, _)| u32::try_from(left / cost).unwrap()).min().unwrap()
     }
 
-    /// For how many seconds the client waits when a request no longer fits `r`.
+    /// The seconds for which the client waits when a request no longer fits `r`.
     fn wait(&self, cost: u64) -> u64 {
         let short = self.limits.iter().filter(|(left, _)| *left < cost);
         short.map(|(_, seconds)| seconds.unwrap_or_else(|| panic!("no t in {self:?}"))).max().unwrap()

@@ -42,11 +42,11 @@ pub struct Row {
     pub astray: usize,
     /// Decided without Redis.
     pub fallback: usize,
-    /// Of those, admitted by `on_failure: local`.
+    /// The fallbacks admitted by `on_failure: local`.
     pub local: usize,
     /// Asked where the fault is not to be felt.
     pub others: usize,
-    /// Of those, decided without Redis.
+    /// The others that were decided without Redis.
     pub elsewhere: usize,
     /// The number of lanes where the fault is not to be felt; `silent` is the number of those for which Redis said nothing meanwhile.
     pub spared: usize,
@@ -58,9 +58,9 @@ pub struct Row {
     /// forgot. And what `on_failure: local` admitted beyond a worker's share of that. `on_failure: allow` has no bound;
     /// those are in `fallback`.
     pub over_admitted: usize,
-    /// From the end of the fault to when Redis had decided on every lane; absent if it did not.
+    /// The time from the end of the fault until Redis had decided on every lane; absent if it did not.
     pub recovered: Option<Duration>,
-    /// From the end of the fault to the last request that was decided without Redis.
+    /// The time from the end of the fault to the last request that was decided without Redis.
     pub settled: Duration,
     /// The reason of the first one that was not answered, or astray.
     pub why: Option<String>,

@@ -55,7 +55,7 @@ pub struct Overload {
     pub capacity: u32,
     /// The number of these requests that Redis decided about, a second.
     pub decided: u32,
-    /// By how much the Envoy that grew most did, from when the flood had lasted a third of its time to its end, in KiB.
+    /// The growth of the Envoy that grew most, from a third of the flood's time to its end, in KiB.
     pub grown: u64,
 }
 

@@ -56,7 +56,7 @@ pub enum Felt {
     ByNobody,
     ByAll,
     AtFirstEnvoy,
-    /// Those of each policy's first user; and of a hundred of the other users' at most so many.
+    /// The requests of each policy's first user; and at most so many of a hundred of the other users'.
     ByFirstUser {
         others: usize,
     },
@@ -108,7 +108,7 @@ pub const DEADLINE: Duration = Duration::from_millis(50);
 /// Says what a decision was based on; `weir.source` in the filter state.
 pub const SOURCE: &str = "x-source";
 
-/// Of one worker each.
+/// The number of Envoys, with one worker each.
 pub const ENVOYS: usize = 2;
 
 /// See the [module](self).

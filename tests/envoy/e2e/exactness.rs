@@ -30,7 +30,7 @@ pub const TESTS: &[(&str, fn())] = &[
 
 /// 20 s to fill. The first units used take 10 s to come back: by then the demand has begun, so that nothing given to a bucket is lost.
 const CAPACITY: u64 = 1_000;
-/// So many times, so many at once.
+/// The number of first bursts, and the requests in each.
 const FIRST: (usize, usize) = (5, 100);
 const TOKENS: &str =
     r#"{"name": "l", "algorithm": "token_bucket", "capacity": 1000, "refill": 50, "interval": "1s"}"#;
@@ -162,7 +162,7 @@ fn after_t_as_much_is_there_again() {
     }
 }
 
-/// For how long a response says to wait; nothing, if the request has passed.
+/// The time for which a response says to wait; `None` if the request has passed.
 fn wait(response: &Response) -> Option<Duration> {
     let header = |name| response.headers.get(name).map(|value| value.parse::<u64>().expect("a number"));
     header("grpc-retry-pushback-ms")

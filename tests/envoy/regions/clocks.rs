@@ -7,7 +7,7 @@ use crate::support::redis::Redis;
 use crate::support::skewed_clock;
 use crate::world::World;
 
-/// By how many seconds the clocks of each region's Redis and Envoys are wrong.
+/// The seconds by which the clocks of each region's Redis and Envoys are wrong.
 const SKEWS: [(i64, i64); 3] = [(5, -3), (-7, 4), (0, 90)];
 
 pub fn skewed(form: Form) -> World {

@@ -54,7 +54,7 @@ pub struct Row {
     pub bytes_per_second: Option<f64>,
     /// The violations in attempts before this one.
     pub attempts: Vec<String>,
-    /// From the move, or the end of the fault, until the limit was used again.
+    /// The time from the move, or the end of the fault, until the limit was used again.
     pub converged: Option<Duration>,
 }
 
@@ -197,7 +197,7 @@ fn burst(world: &World, way: &Way, subject: &str, form: Form, clock: Instant) ->
 }
 
 impl Loads {
-    /// From now on this much is asked for.
+    /// Changes the demand from now on.
     fn change(
         &mut self,
         world: &World,

@@ -38,7 +38,7 @@ pub static WAYS: [Way; 3] = [
 pub static CONTROL: Way = Way { name: "none", hold: Hold::Home, across: "" };
 
 pub const REGIONS: usize = 3;
-/// Of two workers each.
+/// The number of Envoys of a region, with two workers each.
 pub const ENVOYS: usize = 2;
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(200);
 /// No request is held longer for an answer of Redis, and no worker waits longer for another region.

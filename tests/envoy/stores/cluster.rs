@@ -86,7 +86,7 @@ pub fn slot_of(user: &str) -> u16 {
     slot(tag.finish().as_bytes())
 }
 
-/// So many subjects; each shard has some of them.
+/// This number of subjects; each shard has some of them.
 fn users(count: usize, shards: &Shards) -> Vec<String> {
     let users: Vec<_> = (0..count).map(|number| format!("user-{number}")).collect();
     for node in 0..3 {

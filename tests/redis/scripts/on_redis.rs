@@ -641,7 +641,7 @@ fn key(store: &Store, name: &str) -> Vec<u8> {
     [b"weir:", store.tag.as_slice(), b":", name.as_bytes()].concat()
 }
 
-/// For how long a subject is banned, to the second.
+/// The remaining time of a ban, to the second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rest {
     No,

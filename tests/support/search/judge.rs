@@ -29,7 +29,7 @@ pub struct Account {
     pub charged: i64,
     /// Refunds, charges and releases that the network has delivered once more than they were sent.
     pub copied: [i64; 3],
-    /// Those that were lost.
+    /// Refunds, charges and releases that were lost.
     pub lost: [i64; 3],
 }
 

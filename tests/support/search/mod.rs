@@ -37,7 +37,7 @@ pub struct Budget {
     pub copies: usize,
     /// Steps of the clocks.
     pub steps: usize,
-    /// Of the last four together.
+    /// The sum of the last four.
     pub faults: usize,
 }
 
@@ -56,7 +56,7 @@ pub struct Scenario {
     pub interval: Option<u64>,
     /// The worker of each client, and what its request costs.
     pub clients: Vec<(usize, u64)>,
-    /// So many clients have come, been answered and left before the search begins.
+    /// The number of clients that have come, been answered and left before the search begins.
     pub before: usize,
     /// The true cost of requests.
     pub true_cost: Option<i64>,
@@ -108,7 +108,7 @@ pub struct Found {
 
 pub const SIZES: [&str; 7] = ["regions", "workers", "units", "requests", "passes", "leavers", "faults"];
 
-/// By how much a clock steps.
+/// The size of a clock's step.
 const STEP: i64 = 50_000;
 
 /// A scenario under way.
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// All that may happen next.
+    /// All possible next events.
     fn choices(&self) -> Vec<Choice> {
         let (left, world) = (self.left, &self.world);
         let mut choices: Vec<_> = world.on_the_way().into_iter().map(Choice::Arrives).collect();

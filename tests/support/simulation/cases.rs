@@ -134,7 +134,7 @@ pub fn woken(regions: usize, sync_interval_ms: u64) -> Setup {
     Setup { regions, clients, sync_interval, seconds: 3, from: 1, ..Setup::usual(Way::Debit) }
 }
 
-/// So many regions, with most of the demand in few of them, and a burst of so many units.
+/// A number of regions, with most of the demand in few of them, and a burst.
 pub fn spread(regions: usize, burst: u64) -> Setup {
     let clients = Clients::zipf(200, regions);
     Setup { regions, clients, burst, seconds: 6, from: 3, ..Setup::usual(Way::Share) }

@@ -51,7 +51,7 @@ pub struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
-    /// So many requests were granted, and this permit is for them.
+    /// This number of requests were granted, and this permit is for them.
     Granted {
         requests: i64,
         permit: Option<i64>,
@@ -118,12 +118,12 @@ struct Account {
 #[derive(Default)]
 pub struct Ledger {
     pub requests: BTreeMap<StreamId, Request>,
-    /// Those that are not over.
+    /// The requests that are not over.
     pub open: BTreeSet<StreamId>,
     /// When each was decided, and whether it was admitted, in this order.
     pub decisions: Vec<(u64, StreamId, bool)>,
     pub entries: Vec<Entry>,
-    /// Nothing is kept of what stores do: for worlds that would not fit into memory.
+    /// True if the ledger does not keep the stores' work: for worlds that would not fit into memory.
     pub forgets: bool,
 }
 

@@ -41,7 +41,7 @@ pub struct Host {
     pub worker: Worker,
     known: Rc<Known>,
     pub region: usize,
-    /// By how much its clock is wrong.
+    /// The error of its clock.
     pub skew: i64,
     /// It has crashed, or has ended: it does nothing any more.
     pub is_dead: bool,

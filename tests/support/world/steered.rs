@@ -15,7 +15,7 @@ use super::{Defect, Event, Host, World};
 const CONNECTIONS: usize = 64;
 
 impl World {
-    /// From now on the test steers.
+    /// The test steers from now on.
     pub fn steer(&mut self) {
         self.workers.iter_mut().for_each(|host| host.idle.fill(CONNECTIONS));
     }
@@ -121,7 +121,7 @@ impl World {
         self.time = end;
     }
 
-    /// Of timers that fire together that of the first worker: the order decides nothing that the digest does not show.
+    /// The next timer. If several fire together, it is that of the first worker: the order decides nothing that the digest does not show.
     fn next_timer(&self) -> Option<(u64, Event)> {
         let timers = self.events.iter().filter(|Reverse((.., event))| matches!(event, Event::Tick(_)));
         timers.map(|Reverse((at, _, event))| (*at, *event)).min()

@@ -39,7 +39,7 @@ pub enum Answers {
 /// The time that a node takes for its input, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// For what a worker sends at a time, for each command of it, and for each subject of a command.
+    /// The time for each batch of a worker, for each command of it, and for each subject of a command.
     pub batch: u64,
     pub command: u64,
     pub subject: u64,
@@ -68,7 +68,7 @@ impl Node {
 pub struct Store {
     pub mood: Mood,
     pub answers: Answers,
-    /// By how much its clock is wrong.
+    /// The error of its clock.
     pub skew: i64,
     /// The number of tasks that it does in a second.
     pub capacity: u64,
@@ -83,7 +83,7 @@ pub struct Store {
     pub failing: [bool; SHARDS],
     /// The number of commands of a hundred that it answers with an error.
     pub errs_percent: u64,
-    /// Of how many of a hundred commands it does not know the script.
+    /// The number of commands of a hundred whose script it does not know.
     pub forgets_percent: u64,
     /// When it has done what it was asked up to now.
     busy_until: u64,

@@ -114,7 +114,7 @@ fn a_sync_is_due_until_all_is_charged() {
     assert_eq!(debits.due(), None, "nothing was sent");
 }
 
-/// Subjects that were in line when a region took nothing still have their first grants to charge, wherever they stand now.
+/// If a region did not accept charges, waiting subjects still have their first grants to charge, wherever they are in the queue now.
 #[test]
 fn the_lag_is_that_of_the_oldest_grant_that_is_not_charged() {
     let mut debits = debits();

@@ -105,8 +105,8 @@ fn a_charge_of_the_lua_counts_as_a_request_that_was_let_through() {
     counts_charges(Some(&server), 400);
 }
 
-/// Nothing is granted in debt. A request is denied at every microsecond before the stated time, and granted at it. The limit is full
-/// again at the stated time, and not before. And no charge takes it further than it may go.
+/// In debt no request is granted. A request is denied at every microsecond before the stated time, and granted at it. The limit is full
+/// again at the stated time, and not before. And no charge exceeds the maximum debt.
 #[test]
 fn answers_are_true_in_debt() {
     hold(3_000, &(small_indebted(), charges()), |(limit, moves)| {

@@ -50,7 +50,7 @@ enum Act {
         requests: u32,
         cost: u64,
     },
-    /// Of the check that many checks ago.
+    /// Settles the check that many checks ago.
     Settle {
         units: i64,
         ago: usize,
@@ -231,7 +231,7 @@ impl Loaded {
 #[derive(Debug)]
 enum Expected {
     Outcome(Outcome),
-    /// Of several subjects asked about at once.
+    /// The outcomes of a check for several subjects.
     Outcomes(Box<[Outcome; 3]>),
     Released,
 }
@@ -402,7 +402,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
         Step { configuration: 1, ..step }
     }
 
-    /// So many units a second that a double does not hold their products.
+    /// A rate so high that a double cannot hold the products.
     const MANY: u64 = 10_000_000_019;
 
     fn settle(passes: i64, units: i64, ago: usize) -> Step {
@@ -1082,12 +1082,12 @@ enum Move {
         requests: u32,
         cost: u64,
     },
-    /// So many units of the receipt that many receipts ago; as many as are left of it at most.
+    /// Refunds this number of units of the receipt that many receipts ago; at most those that are left of it.
     Refund {
         units: u64,
         ago: usize,
     },
-    /// As many of these units as the limit takes in debt.
+    /// Charges these units, at most as many as the limit accepts in debt.
     Charge {
         units: u64,
     },
