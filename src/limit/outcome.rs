@@ -102,7 +102,7 @@ impl RetryAfter {
 /// The state of one limit after the grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitOutcome {
-    /// Units left; of a concurrency limit, permits left. Negative: taken in advance, or used when the limit was larger.
+    /// Units left; of a concurrency limit, permits left. Negative: an overdraft, or used when the limit was larger.
     pub remaining: i64,
     /// When one more request would pass this limit.
     pub retry_after: RetryAfter,

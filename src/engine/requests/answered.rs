@@ -117,7 +117,7 @@ impl Requests {
         let Task { check, plan, work: Work::Lend { units, of } } = task else { return };
         self.loans.answered(of, check.store, (*units, outcome.granted));
         if let (lent @ 1.., Some(lease)) = (outcome.granted, self.config.lease(check)) {
-            // The way back takes nothing from the time in which it can be used.
+            // The time of the answer's way back does not shorten the loan.
             let duration = lease.duration.plus(now.host.since(asked));
             let lease = Lease { duration, ..lease };
             self.keep(check, lease, plan.limits(), (lent, outcome), (asked, now));

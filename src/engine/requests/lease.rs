@@ -57,7 +57,7 @@ pub(super) struct Leases {
     pub on_loan: Pairs,
     /// The latest time seen: an earlier one means that the clock was set back.
     latest: Micros,
-    /// The worker is about to end: it takes nothing in advance.
+    /// The worker is about to end: it reserves nothing in advance.
     pub is_retired: bool,
 }
 
