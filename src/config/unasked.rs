@@ -25,7 +25,7 @@ pub enum UnaskedRuling {
     UnreadableBody,
 }
 
-/// Notes the steps that are about such a decision.
+/// Notes the steps with such a decision.
 struct Notes<'a> {
     config: &'a Config,
     unasked: &'a mut Unasked,

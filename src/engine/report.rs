@@ -242,7 +242,7 @@ fn log_end(store: &str, slots: Option<u32>, lasted: Micros) {
     }
 }
 
-/// Logs one of the subjects that were denied most, or used most. It stands here as in keys: no byte of it can end the line.
+/// Logs one of the subjects that were denied most, or used most. It is written as in keys: no byte of it can end the line.
 fn log_listed(what: &str, Listed { tag, count, error }: &Listed, lasted: Micros) {
     let (subject, seconds) = (tag.escape_ascii(), lasted.as_secs_ceil());
     log::info!("top {what}: {count} in {seconds} s, {error} of them perhaps of others: {subject}");

@@ -208,7 +208,7 @@ impl Algorithm<BucketState> for Bucket {
     fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (emission, parts) = (self.emission.get(), self.parts.get());
         let (mut view, mut owed, is_cut) = self.view(state, now);
-        // A question for no request changes nothing.
+        // A check for no request changes nothing.
         let mut changed = is_cut && ask.requests > 0;
         let mut remaining = self.left(owed);
         let mut first_delay = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The lists `deny` and `exempt`: the first of their conditions that holds. A list has an [index](super::index), so a request that
-//! no condition is about costs the same under a long list as under a short one.
+//! no condition matches costs the same under a long list as under a short one.
 
 use super::index::Index;
 use super::matcher::{Condition, OnAmbiguity};

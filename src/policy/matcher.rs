@@ -141,7 +141,7 @@ impl Condition {
         }
     }
 
-    /// Shows the paths of the values of a body that it is about.
+    /// Shows the paths of the values of a body that it tests.
     pub fn body_paths<'a>(&'a self, show: &mut dyn FnMut(&'a str)) {
         match self {
             Self::All(conditions) | Self::Any(conditions) => {

@@ -419,7 +419,7 @@ fn replies(take: &str, place: usize, (counts, rest): (&str, &str), script: &mut 
     };
 }
 
-/// Appends the part of the reply that is about a limit of one of several subjects.
+/// Appends the part of the reply for a limit of one of several subjects.
 fn joins(take: &str, (place, limits): (usize, usize), (counts, rest): (&str, &str), script: &mut String) {
     let (or_refunded, refunded) =
         if take.contains("refunded") { (" or refunded > 0", "refunded") } else { ("", "0") };

@@ -119,7 +119,7 @@ impl Peer {
 struct Debt {
     /// For each of the peers.
     owed: InlineVec<u64>,
-    /// When it came to its place in the line.
+    /// When it came to its place in the queue of charges.
     queued: Micros,
     /// When it was last granted something.
     latest: Micros,
@@ -308,7 +308,7 @@ impl Debits {
                 self.subjects.remove(&subject);
             }
         }
-        // Those that were not looked at stand first in the line.
+        // The subjects that were not looked at are first in the queue.
         let next = self.line.front().filter(|_| left > 0).and_then(|subject| self.subjects.get(subject));
         for (peer, (_, sent)) in self.peers.iter_mut().zip(ready) {
             if sent > 0 {

@@ -169,7 +169,7 @@ impl Lines {
         if self.lines.is_empty() {
             return None;
         }
-        // The requests of a line are enforced ones, so others find none.
+        // The requests of a permit queue are enforced ones, so others find none.
         let line = self.lines.get(&check.tag)?.iter().find(|line| line.is_of(check))?;
         Some(line.denial.clone())
     }
@@ -383,7 +383,7 @@ impl Requests {
             request.state = State::Waiting;
             self.waiting = self.waiting.saturating_add(1);
         }
-        // It came too long ago to join a line again.
+        // It came too long ago to join a permit queue again.
         request.arrived.0 = Micros::ZERO;
         self.lines.leave(stream, *queued, false, now.uptime);
         self.decide(stream, now);

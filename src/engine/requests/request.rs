@@ -100,7 +100,7 @@ pub(super) struct Request {
     pub arrived: (Micros, u64),
     /// The loop time until which it waits for the store.
     pub deadline: Micros,
-    /// The line in which it waits for a permit.
+    /// The permit queue in which it waits.
     pub queued: Option<Box<Queued>>,
     /// The ids by which a rejection in JSON-RPC names it.
     pub json_rpc_ids: Option<Box<Ids>>,

@@ -194,7 +194,7 @@ fn one_that_comes_later_does_not_overtake() {
     assert_eq!(worker.reply(&batch, [granted_as(2, 7)]), [(1, true), (2, true)]);
     worker.idle(ms(20));
     assert_eq!(worker.answer([granted_as(2, 7)]), [(3, true), (5, true)]);
-    // One that was asked about before the line was there, and is denied later, stands before those that came after it.
+    // A request whose check was sent before the permit queue existed, and that is denied later, is ahead of those that came after it.
     worker.all_wait([6], "ann");
     let first = worker.batch();
     worker.all_wait([7], "ann");
@@ -323,7 +323,7 @@ fn grants_of_other_policies_are_refunded_if_it_waits_in_vain() {
         worker.arrive(1, &["ann", "all"]);
         assert_eq!(worker.answer([granted(1), full()]), []);
         assert_eq!(worker.drain(), [], "nothing is refunded yet");
-        // Another request finds the line, and asks only about its own subject.
+        // Another request finds the permit queue, and asks only about its own subject.
         worker.arrive(2, &["bob", "all"]);
         let batch = worker.batch();
         assert_eq!(batch.tasks(), [check("p0|bob", 1)]);
