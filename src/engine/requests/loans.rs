@@ -6,8 +6,9 @@
 //! more than the limit. Unused units are given back when the lease ends.
 //!
 //! A worker asks as soon as a request exceeds the share, and then once every sync interval for the cost of the requests that exceeded it in
-//! the last one. It asks first the regions that have lent before. For a few requests it asks only some regions, in rotation. A lender keeps
-//! [`KEPT_PERCENT`] of its share, so that the first requests of its own clients need no loan.
+//! the last one. It divides these units among the other regions, in proportion to what each can be expected to lend by its last answer.
+//! For a few requests it asks only some regions, in rotation. A lender keeps [`KEPT_PERCENT`] of its share, so that the first requests of
+//! its own clients need no loan.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
