@@ -50,8 +50,8 @@ fn append(path: &Path, text: &mut String) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a line is only a comment. `--` elsewhere in a line may be part of a string. `-- take` and `-- settle` divide a
-/// fragment into its parts, and the linker needs them.
+/// True if a line is only a comment. `--` elsewhere in a line may be part of a string. `-- take` and `-- settle` divide a fragment into its
+/// parts, and the linker needs them.
 fn is_comment(line: &str) -> bool {
     line.starts_with("--") && !["-- settle", "-- take"].contains(&line)
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a Redis has to have for weir: bytes for each subject, and CPU time for each check, of each algorithm. The figures go to
+//! The resources that a Redis needs for weir: bytes for each subject, and CPU time for each check, of each algorithm. The figures go to
 //! `target/capacity/summary.json`; `docs/sizing.md` shows a copy.
 //!
-//! Each case checks 250,000 subjects once, on an empty Redis of its own. Redis's hash table is then as full as with a million
-//! subjects (95 % of a power of two), so bytes for each subject are those of a million. Memory is `used_memory` and CPU time
-//! `used_cpu_user` and `used_cpu_sys` of `INFO`, after the checks less before them. Each check is one command, 64 of them
-//! pipelined.
+//! Each case checks 250,000 subjects once, on an empty Redis of its own. Redis's hash table is then as full as with a million subjects (95
+//! % of a power of two), so bytes for each subject are those of a million. Memory is `used_memory` and CPU time `used_cpu_user` and
+//! `used_cpu_sys` of `INFO`, after the checks less before them. Each check is one command, 64 of them pipelined.
 #![allow(
     missing_docs,
     clippy::expect_used,

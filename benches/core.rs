@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the core costs, in instructions: `core CASE ROUNDS` repeats one step, and `scripts/bench-core` counts with callgrind.
-//! Instructions do not depend on what else the machine does, so a regression shows on any machine.
+//! The cost of the core, in instructions: `core CASE ROUNDS` repeats one step, and `scripts/bench-core` counts with callgrind. Instructions
+//! do not depend on other load of the machine, so a regression shows on any machine.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use weir_support::core;
@@ -163,7 +163,7 @@ fn body(case: &str) -> Option<(BodyForm, &'static str, Vec<u8>)> {
         let padding = " ".repeat(room + part.len() - parts.len());
         [begin, &parts, &padding, end].concat().into_bytes()
     };
-    // What a model has answered, as its API sends it.
+    // A model's response, as its API sends it.
     let sentence = r#"It\u2019s a \"plain\" answer, of some words in a row, as a model gives it.\n\nAnd another paragraph follows. "#;
     // Small objects: more structure than text.
     let row = r#"{"id": 4711, "name": "a thing", "price": 12.50, "tags": ["x", "y"], "stock": {"a": 1, "b": null}, "usage": true}"#;
@@ -240,7 +240,7 @@ fn settles(rounds: u32, form: BodyForm, cost: &str, body: &[u8]) {
     });
 }
 
-/// Where the conditions on other tenants are.
+/// The list that contains the conditions on other tenants.
 #[derive(Clone, Copy)]
 enum List {
     /// Each is the condition of a policy of its own.

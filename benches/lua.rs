@@ -54,15 +54,15 @@ struct Case {
     name: String,
     /// One command, as it is sent, or several.
     command: Vec<u8>,
-    /// How many replies there are to it.
+    /// The number of replies to it.
     replies: usize,
-    /// How many subjects it asks about.
+    /// The number of its subjects.
     subjects: usize,
     /// One call goes on each of these at a time. If there are none, [`PIPELINE`] calls go on one connection.
     connections: Vec<Connection>,
     /// Microseconds per call, of each turn.
     turns: Vec<f64>,
-    /// Of each turn, the median of the times of single calls, and the 99th and 99.9th of a hundred, in microseconds.
+    /// The spread in each turn: the median of the times of single calls, and the 99th and 99.9th of a hundred, in microseconds.
     spread: [Vec<f64>; 3],
     /// The largest acceptable cost, as a multiple of `INCR` + `PEXPIRE`.
     target: Option<f64>,
@@ -299,7 +299,7 @@ fn with_script(redis: &mut Connection, this: &[u8], source: &[u8], times: usize)
     command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// How many instructions Redis has executed since the last dump.
+/// The number of instructions that Redis has executed since the last dump.
 fn dump(server: &Redis) -> u64 {
     static DUMPS: AtomicU32 = AtomicU32::new(1);
     let pid = server.pid();
@@ -369,7 +369,7 @@ fn turn(redis: &mut Connection, case: &mut Case) -> f64 {
     (redis.cpu_seconds() - before) * 1e6 / calls as f64
 }
 
-/// How the times of scripts are spread since Redis's statistics began; zeros if none ran.
+/// The spread of the times of scripts since Redis's statistics began; zeros if none ran.
 fn spread(redis: &mut Connection) -> [f64; 3] {
     let text = redis.say("INFO latencystats");
     let of = text.lines().find_map(|line| line.strip_prefix("latency_percentiles_usec_evalsha:"));
@@ -411,7 +411,7 @@ type Act<'a> = &'a dyn Fn(&Plan, &[u8], &mut Vec<u8>);
 struct Worst {
     name: &'static str,
     limit: Limit,
-    /// How many such limits the policy has.
+    /// The number of such limits in the policy.
     times: usize,
     /// The checks that make the state, in this order.
     asked: Vec<(Micros, Ask)>,
@@ -422,7 +422,7 @@ struct Worst {
     call: Call,
 }
 
-/// What the measured call does.
+/// The action of the measured call.
 #[derive(Clone, Copy)]
 enum Call {
     Check,
@@ -662,7 +662,7 @@ fn single(redis: &mut Connection, tag: &[u8], plan: &Plan, act: Act<'_>) -> [u64
             }
             let reply = redis.pipeline(&command, 1).remove(0);
             match resp::decode(&reply).unwrap().unwrap().0 {
-                // How many permits were released.
+                // The number of permits that were released.
                 resp::Reply::Integer(released) => assert!(released > 0),
                 reply => drop(plan.outcome(&reply).unwrap()),
             }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far weir scales, in virtual time: up to 10,000 workers, each with its real engine, and up to 64 nodes of Redis. `docs/scale.md` shows
-//! what comes of it.
+//! The scale of weir, in virtual time: up to 10,000 workers, each with its real engine, and up to 64 nodes of Redis. `docs/scale.md` shows
+//! the results.
 //!
-//! - A node does one thing after the other. How long each takes was measured: `docs/scale/service.json` is from `make bench-lua`. A subject
-//!   that is not the only one takes what it took in `make bench-capacity`, with keys that are new and not in the processor's cache.
+//! - A node does one thing after the other. The time of each was measured: `docs/scale/service.json` is from `make bench-lua`. A subject
+//!   that is not the only one takes the time of `make bench-capacity`, with keys that are new and not in the processor's cache.
 //! - The network delays each batch and each answer, with jitter. It loses nothing.
 //! - A worker's own CPU time is not simulated: a request reaches its engine when it arrives.
 //! - The same seed gives the same run.
@@ -39,9 +39,9 @@ use worker::{START, check_of};
 use world::store::{Node, Service};
 use world::{Network, World};
 
-/// From a worker to Redis, one way, in microseconds.
+/// The network from a worker to Redis; one way, in microseconds.
 const NETWORK: Network = Network { trip: 250, jitter: 100, lost_percent: 0, breaks: false };
-/// How long a client takes to send the next request after an answer, in microseconds.
+/// The time from an answer to the client's next request, in microseconds.
 const CLIENT: u64 = 500;
 /// `store.deadline`, in microseconds.
 const DEADLINE: u64 = 50_000;
@@ -51,7 +51,7 @@ const MILLION: u64 = 1_000_000;
 /// A hot subject's requests a second, where more would only gather in the same commands.
 const FEWER: u64 = 300_000;
 
-/// Which subjects the requests have, and how many requests there are.
+/// The subjects and the number of the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Traffic {
     /// All requests have one subject.
@@ -68,7 +68,7 @@ enum Traffic {
     Retry,
 }
 
-/// What limits a subject.
+/// The limit of a subject.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bound {
     /// A `leaky_bucket` of this rate a second and this burst.
@@ -87,7 +87,7 @@ struct Case {
     rate: u64,
     bound: Bound,
     lease: Option<&'static str>,
-    /// From a worker to Redis, one way, in microseconds.
+    /// The trip from a worker to Redis; one way, in microseconds.
     trip: u64,
     /// Milliseconds before figures are taken, and while they are; and for how long the traffic grows until it is whole.
     warm: u64,
@@ -118,7 +118,7 @@ impl Case {
         Self { bound: Bound::Bucket(case.rate / 10, case.rate / 100), ..case }
     }
 
-    /// The limit admits half of the requests, and Redis is 2 ms away, there and back. Traffic grows for half a second.
+    /// The limit admits half of the requests, and the round trip to Redis is 2 ms. Traffic grows for half a second.
     const fn half(name: &'static str, workers: usize, rate: u64) -> Self {
         let case = Self::hot(name, workers, rate);
         let bound = Bound::Bucket(case.rate / 2, case.rate / 100);
@@ -222,7 +222,7 @@ fn cases(long: bool) -> Vec<Case> {
 
 // --- What was measured ------------------------------------------------------------------------------------------------
 
-/// How long a node takes for one subject, and for many.
+/// The times of a node for one subject, and for many.
 fn services() -> [Service; 2] {
     let rows = read("docs/scale/service.json");
     let row =
@@ -275,11 +275,11 @@ fn read(name: &str) -> Value {
 
 // --- A run ------------------------------------------------------------------------------------------------------------
 
-/// What a subject would be granted by one store that all requests reach at once, and what it was granted.
+/// The grants to a subject by one store that all requests reach at once, and its real grants.
 #[derive(Default)]
 struct Account {
     ideal: Subject,
-    /// What is in the bucket of what was admitted, at that time; the most that it has held.
+    /// The level of a bucket filled with the admitted requests, at that time; and its maximum.
     level: f64,
     at: u64,
     most: f64,
@@ -305,7 +305,7 @@ struct Driver<'a> {
     limits: [Limit; 1],
     run: Run,
     before: Option<Done>,
-    /// How many subjects were invented.
+    /// The number of invented subjects.
     invented: u64,
     client_of: HashMap<StreamId, usize>,
 }
@@ -412,7 +412,7 @@ impl Driver<'_> {
     }
 }
 
-/// What nodes have done in nanoseconds and commands, and how many requests `on_failure` has decided.
+/// The work of nodes in nanoseconds and commands, and the number of requests that `on_failure` has decided.
 struct Done {
     nodes: Vec<(u64, u64)>,
     fallback: u64,
@@ -442,7 +442,7 @@ fn run(case: &Case, services: &[Service; 2]) -> Value {
     while driver.world.next(case.end()).is_some() {}
     driver.note();
     let nodes = Done::of(&driver.world).nodes;
-    // What is on its way.
+    // The requests that are still in flight.
     driver.client_of.clear();
     while driver.world.next(case.end() + 3 * DEADLINE).is_some() {}
     driver.note();

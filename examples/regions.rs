@@ -44,7 +44,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What other seeds change about the comparison of the ways.
+/// The changes in the comparison of the ways with other seeds.
 fn seeds() {
     let ways = [Way::One, Way::Debit, Way::Share, Way::RandomDrop, Way::FlowShare];
     let fast = |way| Setup { rate: 1_000, burst: 200, seconds: 30, from: 10, ..cases::flows(way) };

@@ -31,7 +31,7 @@ pub fn trace(input: &[u8]) {
     }
 }
 
-/// The configuration of another limiter: what is made of it loads, or the reason is told. The first byte chooses which limiter.
+/// The configuration of another limiter: the import loads, or the error says why not. The first byte chooses which limiter.
 pub fn import(input: &[u8]) {
     let Some((first, text)) = input.split_first() else { return };
     let limiters = ["nginx", "ingress", "apisix", "envoy", "kong", "ratelimit"];

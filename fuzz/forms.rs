@@ -110,7 +110,7 @@ fn message(body: &[u8]) -> Vec<u8> {
     [&[0], length.as_slice(), body].concat()
 }
 
-/// How many whole RESP values these bytes are.
+/// The number of whole RESP values in these bytes.
 fn values(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while !bytes.is_empty() {
@@ -163,7 +163,8 @@ impl Wire {
         }
     }
 
-    /// What both ends have received, and why the stream closed. A close may be reported only by the next call.
+    /// Returns the bytes that both ends have received, and the reason for which the stream closed. A close may be reported only by the next
+    /// call.
     fn end(&mut self) -> (&[u8], &[u8], Option<&str>) {
         self.feed(true, b"");
         (&self.to_redis, &self.to_limiter, self.closed)
@@ -188,8 +189,8 @@ pub fn config(input: &[u8]) {
     }
 }
 
-/// Addresses: the client's address is found from the right end of the chain. What a client adds at the left end does not
-/// change it, unless all entries to its right are trusted.
+/// Addresses: the client's address is found from the right end of the chain. Entries that a client adds at the left end do not change it,
+/// unless all entries to its right are trusted.
 ///
 /// The input is a number of hops, and the chain.
 pub fn address(input: &[u8]) {
@@ -314,8 +315,8 @@ pub fn pairs(input: &[u8]) {
     }
 }
 
-/// Of a stream of documents, only those with the last key of a path are read, if they are whole in a chunk. In chunks of one byte, all of
-/// them are: what is found is the same.
+/// Only documents of a stream with the last key of a path are read, if they are whole in a chunk. In chunks of one byte, all of them are,
+/// with the same result.
 fn skips_nothing_that_counts(form: BodyForm, stream: &[u8]) {
     let table = Arc::new(Paths::new(&["a", "a.b", "['a/b'][1]", "usage.n"]).expect("paths"));
     let mut skipping = body::Scanner::new(form, Arc::clone(&table));

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Reads whether a subject is banned. Linked only for policies with a `ban`, before all limits.
+-- Reads the ban of a subject, if it has one. Linked only for policies with a `ban`, before all limits.
 --
 -- ban_key     weir:{policy|subject}:ban, a string: `until ` and the end of the ban, in microseconds, as the script writes
 --             it. Any other string is a ban that an operator has imposed: it lasts until the key expires
--- parameters  ban_after: how many denials; ban_window: within which time; ban_duration: for how long the subject is banned
---             then; ban_factor: how many times as long the next time; ban_max: but at most for so long
--- reply       ban_wait: for how long the subject is still banned; 0: it is not; -1: until the key is deleted
+-- parameters  ban_after: the number of denials; ban_window: the time for them; ban_duration: the duration of the first ban;
+--             ban_factor: the factor of each further ban; ban_max: the maximum duration
+-- reply       ban_wait: the remaining time of the ban; 0: the subject is not banned; -1: until the key is deleted
 local ban_wait = 0
 local banned = try('GET', ban_key)
 if banned then

@@ -3,8 +3,7 @@
 -- request that a ban denies is not counted.
 --
 -- denials_key  weir:{policy|subject}:denials, a string of 27 bytes: the time of the first denial that counts, in
---              microseconds (8), how many there are (4), how long the last ban was (7; 0: it is forgotten) and when it
---              ended (8)
+--              microseconds (8), their number (4), the duration of the last ban (7; 0: it is forgotten) and its end (8)
 if granted < wanted and ban_wait == 0 then
   local since, denials, last, ended = now, 0, 0, 0
   local state = try('GET', denials_key)

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- When the month begins that contains `time`, both in microseconds of local time since the epoch.
+-- The beginning of the month that contains `time`, both in microseconds of local time since the epoch.
 --
 -- Years are counted from March, so that the leap day is the last of its year, and months have 153 days in every five. The
 -- calendar repeats after 400 years, which are 146097 days. All numbers are whole, and quotients far below 2^53.

@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Every script begins with this: the time, and how a key expires. All times are microseconds.
 --
--- KEYS[i]  the state of limit i: weir:{policy|subject}:limit; of several subjects one after the other
--- ARGV[1]  numbers of 8 bytes each, packed little-endian: the time, or 0 for Redis's own (the clocks of proxies never
---          matter; a test or a replay brings its time); the question; the parameters of each limit. The linker unpacks
+-- KEYS[i]  the state of limit i: weir:{policy|subject}:limit; for several subjects one after the other
+-- ARGV[1]  numbers of 8 bytes each, packed little-endian: the time, or 0 for Redis's own (the clocks of proxies have
+--          no effect; a test or a replay brings its time); the question; the parameters of each limit. The linker unpacks
 --          them
--- ARGV[2]  only where a check is about several subjects: their questions, one after the other, or the one that all of them ask, instead
+-- ARGV[2]  only if a check is for several subjects: their questions, one after the other, or the one that all of them share, instead
 --          of in ARGV[1]
 --
 -- Numbers are packed, because text would be printed and parsed on every call, and Lua prints numbers above 10^14 as
 -- `1.79e+15`. Lua's numbers are doubles, exact as integers up to 2^53. Limits, capacities and costs are at most 10^12
 -- (< 2^40), spans at most ten years (< 2^49), and the time is below 2^51 until 2041 and below 2^53 until 2255, so sums
--- never round. For products each fragment says why they do not.
+-- never round. Each fragment says why its products do not round.
 --
 -- `x - x % 1` is `floor(x)`, and saves a call. It is exact: `x % 1` is rounded only where x is between -1 and 0, by at most 2^-54, and the
 -- difference then rounds to -1.

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Releases permits of `concurrency`. A script of its own, for any number of permits of any policies in one slot.
 --
--- KEYS[i]  the state of a concurrency limit; once for each expiry of which permits are released
+-- KEYS[i]  the state of a concurrency limit; once for each expiry whose permits are released
 -- ARGV[1]  numbers of 8 bytes each, packed: the time, or 0 for Redis's own; then for each key the expiry of the
---          permits, which the check replied, and how many to release
--- reply    how many permits have been released
+--          permits, which the check replied, and the number to release
+-- reply    the number of permits that have been released
 --
 -- Expired permits are released already. No more permits are released than there are.
 local call, pack, unpack, floor = redis.call, struct.pack, struct.unpack, math.floor

@@ -1,20 +1,20 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Adds what subjects have used to the usage journal. A script of its own, of numbers as text: each worker calls it once in some seconds.
+-- Adds the usage of subjects to the usage journal. A script of its own, of numbers as text: each worker calls it once in some seconds.
 --
 -- KEYS[1]  the interval: weir:{journal}:usage:START:LENGTH, in seconds. A hash: for each subject's tag its units and its
 --          requests, as text
 -- KEYS[2]  the number of the last write of this worker: weir:{journal}:usage:worker:ID
--- KEYS[3]  the intervals that there are, START:LENGTH, by when each expires: weir:{journal}:usage. 2^40 is added to
+-- KEYS[3]  the existing intervals, START:LENGTH, by the expiry of each: weir:{journal}:usage. 2^40 is added to
 --          these scores, because version 0.1.0 wrote START as the score
--- ARGV     the number of this write; START and LENGTH; how many seconds an interval is kept after its end; the most
---          subjects; then of each subject its tag, its units and its requests, which are negative where more came back
+-- ARGV     the number of this write; START and LENGTH; the seconds for which an interval is kept after its end; the most
+--          subjects; then for each subject its tag, its units and its requests, which are negative if more were refunded
 -- reply    1; 0 if the write was made before
 --
--- A write that got no answer is sent again under its number, and counts once. A worker sends the next write only after the answer to this one.
--- A subject that is one too many counts for the others of its policy, whose tag has no subject: {policy}.
+-- A write that got no answer is sent again under its number, and counts once. A worker sends the next write only after the answer to this
+-- one. A subject that is one too many counts for the others of its policy, whose tag has no subject: {policy}.
 --
 -- Redis keeps what a script has written before a command that fails. So one command adds all usage, the number follows it, and each
--- command that this takes is called before in a way that changes nothing: a user of Redis may lack the right to one of them.
+-- command that this needs is called before in a way that changes nothing: a user of Redis may lack the right to one of them.
 --
 -- Configurations with another interval or `keep` may write to the same journal: nothing expires earlier because of them.
 local call, ceil = redis.call, math.ceil

@@ -89,7 +89,7 @@ pub struct Bridge {
     greeting_owed: bool,
     /// The beginning of a message that is not complete yet.
     message: Vec<u8>,
-    /// How many commands were passed on and have no reply yet.
+    /// The number of commands that were passed on and have no reply yet.
     owed: usize,
     replies: Scanner,
     /// The head, and the replies so far.
@@ -104,7 +104,7 @@ const PASSWORD: &str = "the password of Redis";
 const REPLIES: &str =
     "RESP replies from Redis of at most 64 items, of at most 4096 bytes each, and 8388608 bytes together";
 
-/// How Redis refuses a password.
+/// The error with which Redis refuses a password.
 const REFUSED: &[u8] = b"-WRONGPASS";
 
 impl Default for Bridge {
@@ -202,7 +202,7 @@ impl Bridge {
         Ok(commands)
     }
 
-    /// Whether the answer is complete now.
+    /// Adds bytes of a reply. True if the answer is complete now.
     fn replies(&mut self, mut bytes: &[u8]) -> Result<bool, &'static str> {
         self.open()?;
         if self.greeting_owed {
@@ -281,8 +281,8 @@ pub const fn replies(message: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// The command `AUTH`. The credentials are `user:password`, or a password alone (`:password` if it has colons in it), as they
-/// stand in a file: a line end after them is not part of them.
+/// The command `AUTH`. The credentials are `user:password`, or a password alone (`:password` if it has colons in it), as in a file: a line
+/// end after them is not part of them.
 #[must_use]
 pub fn login(credentials: &[u8]) -> Vec<u8> {
     let credentials = credentials.strip_suffix(b"\n").unwrap_or(credentials);
@@ -295,7 +295,7 @@ pub fn login(credentials: &[u8]) -> Vec<u8> {
     command
 }
 
-/// Where the message ends that these bytes begin with; `None` while it is not complete.
+/// Returns the end of the message at the beginning of these bytes; `None` while it is not complete.
 fn end(message: &[u8]) -> Result<Option<usize>, &'static str> {
     let Some((&[compressed, length @ ..], _)) = message.split_first_chunk::<HEAD>() else {
         // Do not wait for the rest of what can be no message.
@@ -308,7 +308,7 @@ fn end(message: &[u8]) -> Result<Option<usize>, &'static str> {
     Ok(Some(HEAD + length).filter(|end| *end <= message.len()))
 }
 
-/// How many commands these are; `None` when they are something else, or too many.
+/// Counts the commands; `None` if they are something else, or too many.
 fn count(mut commands: &[u8]) -> Option<usize> {
     let (mut scanner, mut count) = (Scanner::new(), 0);
     while !commands.is_empty() {

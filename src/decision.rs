@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the limits of one policy decide about one request, and where that is known from.
+//! The decision of one policy's limits about one request, and the source of that decision.
 //!
 //! ```text
-//!  limit::Outcome   of several requests that were asked about together
+//!  limit::Outcome   of several requests with one check
 //!        │ Decision::new, for the request of one index
 //!        ▼
 //!  Decision         granted or denied, the delay, and the LimitStatus of each limit
@@ -17,16 +17,16 @@ use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter};
 use crate::time::Micros;
 
-/// What the limits of one policy decide about one request.
+/// The decision of one policy's limits about one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether the request may pass.
+    /// True if the request may pass.
     pub granted: bool,
-    /// How long to hold it before it passes; zero when it may not.
+    /// The time for which it is held before it passes; zero if it may not pass.
     pub delay: Micros,
     /// The status of each limit, in the plan's order.
     pub limits: InlineVec<LimitStatus>,
-    /// For how long the subject is banned, if a ban denies the request; otherwise `Now`.
+    /// The remaining time of a ban, if one denies the request; otherwise `Now`.
     pub ban: RetryAfter,
     /// The subject's own limits, if an override replaces the configured ones.
     pub own: Option<Arc<Vec<Limit>>>,
@@ -45,7 +45,7 @@ impl Decision {
             let limit = outcome.in_force(limits).get(place);
             LimitStatus {
                 remaining,
-                // What the next request of the batch was granted, this one could have had as well.
+                // A grant to the next request of the batch would have been available to this one as well.
                 retry_after: if is_last { of.retry_after } else { RetryAfter::Now },
                 reset: of.reset,
                 window: limit.map_or(Micros::ZERO, |limit| {
@@ -73,7 +73,7 @@ impl Decision {
         }
     }
 
-    /// Whether a ban denies the request.
+    /// True if a ban denies the request.
     #[must_use]
     pub fn is_banned(&self) -> bool {
         self.ban != RetryAfter::Now
@@ -83,11 +83,11 @@ impl Decision {
 /// The status of one limit at the moment that it decided about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitStatus {
-    /// How many units were left for such requests.
+    /// The units that were left for such requests.
     pub remaining: u64,
     /// When one more request of the same cost would pass.
     pub retry_after: RetryAfter,
-    /// How long until the limit is full again.
+    /// The time until the limit is full again.
     pub reset: Micros,
     /// Within which time no more than what is left may be taken; see [`Limit::effective_window`].
     pub window: Micros,
@@ -121,7 +121,7 @@ impl CheckAnswer {
         }
     }
 
-    /// Where the answer comes from: `redis`, `lease`, `denied-until` or `fallback`.
+    /// The source of the answer: `redis`, `lease`, `denied-until` or `fallback`.
     #[must_use]
     pub const fn source(&self) -> &'static str {
         match self {

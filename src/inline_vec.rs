@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A short list for what a request mostly has one of: a policy that applies, a limit in it. It is a fraction of the code of a `SmallVec`,
-//! of which the binary has a copy for each type.
+//! A short list that mostly has one element: a policy that applies, a limit in it. It is a fraction of the code of a `SmallVec`, which the
+//! binary would have once for each type.
 
 use core::ops::{Deref, DerefMut};
 use std::vec;
@@ -50,7 +50,7 @@ impl<T> InlineVec<T> {
         }
     }
 
-    /// What `f` makes of each element.
+    /// Returns the list of the results of `f`.
     pub fn map<U>(self, mut f: impl FnMut(T) -> U) -> InlineVec<U> {
         match self {
             Self::One(item) => InlineVec::One(f(item)),

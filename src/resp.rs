@@ -30,7 +30,7 @@ pub const MAX_LINE: usize = 64 * 1024;
 pub const MAX_BULK: usize = 8 * 1024 * 1024;
 /// The most items in one array.
 pub const MAX_ITEMS: usize = 1024 * 1024;
-/// How deep arrays may nest: `[[1]]` is 2.
+/// The maximum nesting of arrays: `[[1]]` is 2.
 pub const MAX_DEPTH: usize = 8;
 
 /// The most that a reader takes. More is malformed as soon as the line that announces it is read, before a million items are.
@@ -42,7 +42,7 @@ pub struct Bounds {
     pub bulk: usize,
     /// The most items in one array.
     pub items: usize,
-    /// How deep arrays may nest, at most [`MAX_DEPTH`].
+    /// The deepest nesting of arrays, at most [`MAX_DEPTH`].
     pub depth: usize,
 }
 
@@ -147,7 +147,7 @@ struct Decoder<'a> {
     bounds: Bounds,
 }
 
-/// Why there is no value.
+/// The reason for which there is no value.
 enum Stop {
     /// The input ends within it.
     Incomplete,
@@ -262,7 +262,7 @@ fn length(line: &[u8], max: usize) -> Result<Option<usize>, Malformed> {
 #[derive(Clone, Debug)]
 pub struct Scanner {
     at: At,
-    /// How many items are still to come in each open array, outermost first; the first `depth` entries count.
+    /// The number of items still to come in each open array, outermost first; the first `depth` entries count.
     open: [usize; MAX_DEPTH],
     depth: usize,
     /// The text of the number being read, which a chunk may have cut.
@@ -270,11 +270,11 @@ pub struct Scanner {
     bounds: Bounds,
 }
 
-/// What the scanner expects next.
+/// The element that the scanner expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Kind,
-    /// The line of a value of type `kind`, of which `read` bytes have passed.
+    /// The line of a value of type `kind`, after `read` bytes of it.
     Line {
         kind: u8,
         read: usize,

@@ -7,9 +7,9 @@
 //! A write that names no version always succeeds. So while there is no value, no number can be drawn: two workers could both
 //! write the first value, and neither would notice the other. Therefore the worker first writes a value, and then replaces it.
 
-/// A shared value, of which only the version matters.
+/// A shared value. Only its version matters.
 pub trait Shared {
-    /// How a call to the host can fail.
+    /// The error of a call to the host.
     type Error;
 
     /// The version of the value; `None` while it is absent.

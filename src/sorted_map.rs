@@ -15,13 +15,13 @@ impl<K, V> Default for SortedMap<K, V> {
 }
 
 impl<K: Ord, V> SortedMap<K, V> {
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -68,7 +68,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.0.remove(self.find(key).ok()?).map(|(_, value)| value)
     }
 
-    /// Drops the entries whose value is not kept.
+    /// Removes the entries whose value `keep` denies.
     pub fn retain(&mut self, keep: impl Fn(&V) -> bool) {
         self.0.retain(|(_, value)| keep(value));
     }
@@ -78,7 +78,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         std::mem::take(&mut self.0).into_iter()
     }
 
-    /// Where a key is, or where it belongs.
+    /// The place of a key, or the place at which it belongs.
     fn find(&self, key: &K) -> Result<usize, usize> {
         // Most keys are added last.
         match self.0.back() {
@@ -96,7 +96,7 @@ pub fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
     items
 }
 
-/// What [`heap_sort`] does with items, by their places.
+/// The operations of [`heap_sort`] on items, by their places.
 trait Sortable {
     fn is_less(&self, one: usize, other: usize) -> bool;
     fn swap(&mut self, one: usize, other: usize);

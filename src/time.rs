@@ -89,9 +89,9 @@ impl fmt::Display for Micros {
 pub struct Date {
     /// The year.
     pub year: i64,
-    /// From 1.
+    /// The month, from 1.
     pub month: i64,
-    /// From 1.
+    /// The day of the month, from 1.
     pub day: i64,
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A million inputs that no one would send, in the short form of fuzzing: the forms of `fuzz/forms.rs`, on mutations of
-//! the seeds that `cargo fuzz` begins with. The same inputs every time; what a longer search finds becomes a seed.
-//! What a failure prints of an input is the line of that seed.
+//! A million inputs that are never sent in practice, in the short form of fuzzing: the forms of `fuzz/forms.rs`, on mutations of the seeds
+//! that `cargo fuzz` begins with. The same inputs every time; an input that a longer search finds becomes a seed. A failure prints an input
+//! as the line of that seed.
 //!
-//! No form may panic, and none may make of an input of at most a few kilobytes more than [`MEMORY`]. Nor may a worker, of
-//! any number of subjects.
+//! No form may panic, and none may allocate more than [`MEMORY`] for an input of at most a few kilobytes. A worker may not either, with any
+//! number of subjects.
 #![cfg(not(target_arch = "wasm32"))]
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods)]
@@ -34,7 +34,7 @@ use weir_support::sized;
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
-/// How many inputs each form gets under `make nightly`; those that are slow to read get fewer.
+/// The number of inputs for each form under `make nightly`; those that are slow to read get fewer.
 const INPUTS: &[(&str, usize)] = &[
     ("resp", 400_000),
     ("bridge", 60_000),
@@ -48,11 +48,11 @@ const INPUTS: &[(&str, usize)] = &[
 /// The longest input, in bytes: longer ones are cut.
 const LONGEST: usize = 4_096;
 
-/// What all of them together may hold at any time, in bytes, over what they began with. Nearly all of it is what a worker
-/// remembers of those it denies; without a bound on their number the flood would take 100 MB.
+/// The memory that all of them together may hold at any time, in bytes, over what they began with. Nearly all of it is the denials that a
+/// worker remembers; without a bound on their number the flood would need 100 MB.
 const MEMORY: usize = 48 * 1024 * 1024;
 
-/// How many subjects the flood has: three times as many as a worker remembers.
+/// The number of subjects of the flood: three times as many as a worker remembers.
 const SUBJECTS: u32 = 196_608;
 
 fn main() -> ExitCode {

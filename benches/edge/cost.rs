@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What requests cost beside time: CPU time of processes, commands of Redis.
+//! The costs of requests beside time: CPU time of processes, commands of Redis.
 
 use std::fs;
 use std::io;
 
 use crate::support::redis::Connection;
 
-/// What the kernel knows of some processes, in nanoseconds: the sum of all their threads.
+/// The kernel's figures of some processes, in nanoseconds: the sum of all their threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cpu {
-    /// How long they have run, in user and kernel mode.
+    /// The time that they have run, in user and kernel mode.
     pub used: u64,
-    /// How much of that in kernel mode. It is known in hundredths of a second.
+    /// The part of that in kernel mode. It is known in hundredths of a second.
     pub kernel: u64,
-    /// How long they were ready to run, and another process had their core.
+    /// The time for which they were ready to run, and another process had their core.
     pub waited: u64,
 }
 
@@ -51,7 +51,7 @@ pub fn family(pid: u32) -> io::Result<Vec<u32>> {
     Ok([pid].into_iter().chain(children.split_whitespace().filter_map(|child| child.parse().ok())).collect())
 }
 
-/// How many scripts Redis has run so far. The edges send it nothing else. The commands inside a script do not count.
+/// The number of scripts that Redis has run so far. The edges send it nothing else. The commands inside a script do not count.
 pub fn commands(redis: &mut Connection) -> u64 {
     let info = redis.call(&[b"INFO", b"commandstats"]);
     String::from_utf8_lossy(&info)

@@ -30,7 +30,7 @@ const REST: &str = "1";
 const REST_OF_TWO: &str = "1,3";
 /// An edge with two workers is measured on a machine with so many cores.
 const CORES_FOR_TWO: usize = 4;
-/// What the names of edges with two workers end with.
+/// The ending of the names of edges with two workers.
 pub const TWO: &str = "two workers";
 
 /// The length of the event stream that the upstream sends, in bytes.
@@ -43,7 +43,7 @@ const EMPTY_MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/native/l
 pub struct World {
     pub redis: Redis,
     pub edges: Vec<Edge>,
-    /// What could not be started, and why.
+    /// The edges that could not be started, each with the reason.
     pub absent: Vec<(&'static str, String)>,
     _upstream: Nginx,
     _nginx: Option<Nginx>,
@@ -51,7 +51,7 @@ pub struct World {
     upstream: SocketAddr,
 }
 
-/// A way whose failures are looked at, and not its costs.
+/// A way that is measured for its failures only, and not for its costs.
 pub struct Unpaced {
     pub name: String,
     pub address: SocketAddr,
@@ -79,7 +79,7 @@ impl Edge {
 }
 
 impl Edge {
-    /// What Envoy counts of weir and of its requests.
+    /// Envoy's statistics of weir and of its requests.
     pub fn diagnosis(&self) -> String {
         let Some(envoy) = &self.envoy else { return "not an Envoy".into() };
         let mut stats = envoy.stats("(wasmcustom|http.edge.downstream_rq|http.edge.downstream_cx_active|cluster.weir-bridge.upstream_cx)");
@@ -197,8 +197,8 @@ impl World {
         Ok(ways)
     }
 
-    /// How long Redis takes to answer the batch of `weir exact`, for a client on the edge's core, in microseconds. `None` if
-    /// there is no `weir exact`, because then Redis does not know the script.
+    /// The time in which Redis answers the batch of `weir exact`, for a client on the edge's core, in microseconds. `None` if there is no
+    /// `weir exact`, because then Redis does not know the script.
     pub fn way_to_redis(&self, measured: Duration) -> io::Result<Option<f64>> {
         if !self.edges.iter().any(|edge| edge.name == "weir exact") {
             return Ok(None);
@@ -358,7 +358,7 @@ fn addressed(config: &str, upstream: SocketAddr) -> Template {
         .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
 }
 
-/// Why Envoy refused a configuration, from its log.
+/// The reason for which Envoy refused a configuration, from its log.
 fn why(log: &str) -> String {
     let said = log.lines().find(|line| line.contains("configuration: ")).or_else(|| log.lines().next());
     let said = said.unwrap_or("the log is empty");
@@ -437,7 +437,7 @@ impl Drop for Nginx {
     }
 }
 
-/// How many cores the machine has. This process may be bound to fewer.
+/// The number of cores of the machine. This process may be bound to fewer.
 fn cores() -> usize {
     fs::read_to_string("/proc/stat").map_or(0, |stat| {
         stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count()

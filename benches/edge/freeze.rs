@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What clients see of each way while Redis stands still: it keeps its connections, and answers nothing.
+//! Requests of clients on each way while Redis stands still: it keeps its connections, and answers nothing.
 //!
-//! Each way has its defaults and a limit of three requests an hour. New clients come at a steady pace, whatever became of those before
-//! them (an open loop), so a way that makes them wait makes none of them wait less.
+//! Each way has its defaults and a limit of three requests an hour. New clients come at a steady pace, whatever became of those before them
+//! (an open loop), so a way that makes them wait makes none of them wait less.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,10 @@ use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 
-/// How often a client comes.
+/// The interval between clients.
 const PACE: Duration = Duration::from_millis(25);
 
-/// What became of the requests of one way.
+/// The results of one way's requests.
 pub struct Outcome {
     pub name: String,
     pub requests: usize,

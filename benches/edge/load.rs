@@ -22,7 +22,7 @@ const MAX_ERRORS: u64 = 10_000;
 /// Without any answer for so long, a run ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What to send where.
+/// The requests of a load, and their target.
 pub struct Load {
     pub to: SocketAddr,
     pub connections: usize,
@@ -148,7 +148,7 @@ pub fn run<T>(
 /// Chooses the subject of the next request.
 struct Users {
     subjects: Subjects,
-    /// How many subjects were chosen one after the other.
+    /// The number of subjects that were chosen one after the other.
     chosen: u32,
     random: Random,
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::thread;
 
-/// What it was like before the benchmark began.
+/// The state of the machine before the benchmark began.
 pub struct Machine {
     processor: String,
     cores: usize,

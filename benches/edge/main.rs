@@ -51,7 +51,7 @@ use service::RATELIMIT;
 /// The other number of subjects, besides one.
 const MANY: u32 = 10_000;
 
-/// For how long Redis stands still at the end.
+/// The time for which Redis stands still at the end.
 const FROZEN: Duration = Duration::from_secs(5);
 
 /// A run with fewer requests does not count.
@@ -67,10 +67,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What to measure, and for how long.
+/// The edges to measure, and the durations.
 struct Plan {
     rounds: u32,
-    /// How long most runs are measured.
+    /// The duration of most measurements.
     measured: Duration,
     connections: Vec<u32>,
     subjects: Vec<u32>,
@@ -78,7 +78,7 @@ struct Plan {
     only: Vec<String>,
     /// Other builds of the plugin or of the module.
     beside: Vec<PathBuf>,
-    /// For how long Redis stands still at the end, for each way. Unless set: not at all if `only` is.
+    /// The time for which Redis stands still at the end, for each way. Unless set: not at all if `only` is.
     frozen: Option<Duration>,
 }
 
@@ -200,7 +200,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What is not as in a full run.
+    /// The differences from a full run.
     fn shortened(&self, world: &World) -> Vec<String> {
         let mut notes = Vec::new();
         let asks = |edge: &&Edge| edge.name.starts_with(RATELIMIT) && edge.service.is_empty();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often each case is measured, and for how long.
+//! The number of measurements of each case, and their duration.
 
 use std::time::Duration;
 
 use crate::edges::TWO;
 use crate::service::RATELIMIT;
 
-/// How many rounds the targets are judged by.
+/// The number of rounds for a judgement of the targets.
 pub const ROUNDS: u32 = 60;
 
 /// No round begins later than this after the start, so that all of it takes at most twelve minutes.

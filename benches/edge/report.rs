@@ -83,7 +83,7 @@ pub struct Case {
     pub name: &'static str,
 }
 
-/// What was measured in one round. CPU and commands are per request.
+/// The figures of one round. CPU and commands are per request.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub rps: f64,
@@ -93,7 +93,7 @@ pub struct Figures {
     pub redis_us: f64,
     /// The rate-limit service, where the benchmark has started one.
     pub service_us: f64,
-    /// How much of all three was spent in the kernel.
+    /// The part of all three that was spent in the kernel.
     pub kernel_us: f64,
     pub redis_commands: f64,
     /// The part of the time in which the edge was ready to run, and another process had its core.
@@ -120,18 +120,18 @@ pub struct Row {
 /// The figures of all rounds.
 pub struct Report {
     machine: Machine,
-    /// What is not as in a full run.
+    /// The differences from a full run.
     shortened: Vec<String>,
     cases: BTreeMap<Case, BTreeMap<u32, Figures>>,
     instructions: BTreeMap<&'static str, BTreeMap<u32, f64>>,
     /// The round trips to Redis alone, in microseconds.
     ways: Vec<f64>,
     absent: Vec<(&'static str, String)>,
-    /// How many runs had hardly a request.
+    /// The number of runs that had hardly a request.
     lost: usize,
     /// The runs in which the edge did not answer for seconds.
     hung: Vec<Case>,
-    /// What clients saw while Redis stood still.
+    /// The results for clients while Redis stood still.
     frozen: Vec<Outcome>,
 }
 
@@ -170,7 +170,7 @@ impl Report {
         self.shortened.push(note);
     }
 
-    /// Whether it has all ways.
+    /// True if it has all ways.
     fn is_whole(&self) -> bool {
         !self.shortened.iter().any(|note| note.starts_with("measured only"))
     }
@@ -186,7 +186,7 @@ impl Report {
         self.instructions.get(name)
     }
 
-    /// How long Redis takes to answer a program that does nothing else.
+    /// The time in which Redis answers a program that does nothing else.
     pub fn way(&self) -> Option<f64> {
         (!self.ways.is_empty()).then(|| median(&self.ways))
     }
@@ -230,7 +230,7 @@ impl Report {
         Ok(())
     }
 
-    /// Where and how it was measured; what disturbed it, and what is missing.
+    /// The machine and the conditions of the measurement; disturbances, and missing parts.
     pub fn conditions(&self) -> String {
         let mut text = format!(
             "{}\nfor {:.0} % of the measured time (median of all runs), the edge waited for its core, which other processes had\n",
@@ -263,7 +263,7 @@ impl Report {
         text
     }
 
-    /// How much of the measured time an edge waited for its core.
+    /// The part of the measured time for which an edge waited for its core.
     fn disturbance(&self) -> f64 {
         let waited: Vec<_> =
             self.cases.values().flat_map(BTreeMap::values).map(|figures| figures.waited).collect();
@@ -386,7 +386,7 @@ impl Report {
         text
     }
 
-    /// What the documents show. The table has more.
+    /// The figures for the documents. The table has more.
     fn summary(&self) -> Value {
         let case = |(case, row): (Case, Row)| {
             let Row { median, rounds, .. } = row;

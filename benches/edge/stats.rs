@@ -3,7 +3,7 @@
 
 use weir::random::Random;
 
-/// How often the rounds are drawn again for an interval.
+/// The number of times that the rounds are drawn again for an interval.
 const DRAWS: usize = 2_000;
 
 /// With fewer rounds than this, an interval says little, so nothing is decided.
@@ -41,8 +41,8 @@ pub struct Estimate {
 
 /// A pair of each round, measured shortly after one another: the median of the first by the median of the second.
 ///
-/// The interval is a bootstrap: the rounds are drawn again, whole, with replacement. What slows down a whole round slows down both
-/// figures of its pair, so it does not widen the interval. The seed is fixed, so the same rounds always give the same interval.
+/// The interval is a bootstrap: the rounds are drawn again, whole, with replacement. A disturbance of a whole round slows down both figures
+/// of its pair, so it does not widen the interval. The seed is fixed, so the same rounds always give the same interval.
 pub fn ratio(rounds: &[[f64; 2]]) -> Option<Estimate> {
     if rounds.is_empty() {
         return None;

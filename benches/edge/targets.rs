@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the figures are held against: targets and floors, as ratios within this run.
+//! The bars for the figures: targets and floors, as ratios within this run.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn plain(name: &str) -> &'static str {
     }
 }
 
-/// What a way adds to its own plain proxy in each round, in one of the figures.
+/// The addition of a way to its own plain proxy in each round, in one of the figures.
 fn added(
     report: &Report,
     name: &str,
@@ -60,7 +60,7 @@ fn by(first: &BTreeMap<u32, f64>, second: &BTreeMap<u32, f64>) -> Option<Estimat
     stats::ratio(&pairs.collect::<Vec<_>>())
 }
 
-/// What a way adds to the CPU time of its own plain proxy, in microseconds.
+/// The addition of a way to the CPU time of its own plain proxy, in microseconds.
 pub fn added_cpu(report: &Report, name: &str, connections: u32, subjects: u32) -> Option<Estimate> {
     if name == plain(name) {
         return None;
@@ -68,26 +68,26 @@ pub fn added_cpu(report: &Report, name: &str, connections: u32, subjects: u32) -
     stats::single(added(report, name, connections, subjects, Figures::cpu)?.into_values())
 }
 
-/// What a way adds to the CPU time of its own plain proxy, over what nginx + Lua adds to that of its own.
+/// The ratio of a way's addition to the CPU time of its own plain proxy, to the addition of nginx + Lua to that of its own.
 pub fn cpu_over_lua(report: &Report, name: &str, connections: u32, subjects: u32) -> Option<Estimate> {
     let lua = added(report, LUA, connections, subjects, Figures::cpu)?;
     by(&added(report, name, connections, subjects, Figures::cpu)?, &lua)
 }
 
-/// What a way adds to the median latency at one connection, over what nginx + Lua adds.
+/// The ratio of a way's addition to the median latency at one connection, to that of nginx + Lua.
 pub fn p50_over_lua(report: &Report, name: &str, subjects: u32) -> Option<Estimate> {
     let p50 = |name| added(report, name, 1, subjects, |figures| figures.p50_us);
     by(&p50(name)?, &p50(LUA)?)
 }
 
-/// What a way adds to the instructions of its own plain proxy in each round.
+/// The addition of a way to the instructions of its own plain proxy in each round.
 fn counts(report: &Report, name: &str) -> Option<BTreeMap<u32, f64>> {
     let plain = report.instructions(plain(name))?;
     let way = report.instructions(name)?.iter();
     Some(way.filter_map(|(round, count)| Some((*round, count - plain.get(round)?))).collect())
 }
 
-/// What a way adds to the instructions of its own plain proxy.
+/// The addition of a way to the instructions of its own plain proxy.
 pub fn added_instructions(report: &Report, name: &str) -> Option<Estimate> {
     if name == plain(name) {
         return None;
@@ -95,7 +95,7 @@ pub fn added_instructions(report: &Report, name: &str) -> Option<Estimate> {
     stats::single(counts(report, name)?.into_values())
 }
 
-/// What an idle filter adds over what an empty one adds: in CPU time, or in instructions if these are less noisy.
+/// The ratio of an idle filter's addition to an empty one's: in CPU time, or in instructions if these are less noisy.
 fn idle_over_empty(report: &Report, idle: &str, empty: &str) -> (&'static str, Option<Estimate>) {
     let cpu = |name| added(report, name, 32, MANY, Figures::cpu);
     let time = cpu(idle).and_then(|idle| by(&idle, &cpu(empty)?));
@@ -177,7 +177,7 @@ fn read_for_usage(by: &str, host: &str) -> String {
     format!("to read an event stream for its usage {by}, {host}: added µs of CPU per MiB")
 }
 
-/// What it adds to `exact` to read a MiB of events, in microseconds.
+/// The time that reading a MiB of events adds to `exact`, in microseconds.
 fn reading(report: &Report, weir: &str, way: &str) -> Option<Estimate> {
     let cpu = |name: &str| added(report, name, 32, MANY, Figures::cpu);
     let read = cpu(&format!("{weir} {way}, events"))?;
@@ -186,8 +186,8 @@ fn reading(report: &Report, weir: &str, way: &str) -> Option<Estimate> {
     stats::single(read.into_iter().filter_map(more))
 }
 
-/// What every filter in a host costs at least, in the same ratio: an empty filter; and, without leases, an empty filter and the
-/// time of the script in Redis.
+/// The minimum costs of every filter in a host, in the same ratio: an empty filter; and, without leases, an empty filter and the time of
+/// the script in Redis.
 pub fn floors(report: &Report) -> Vec<Floor> {
     let mut floors = Vec::new();
     let mut add = |what: String, is: Option<Estimate>| floors.extend(is.map(|is| Floor { what, is }));

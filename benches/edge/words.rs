@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The costs in words, for readers who see no pictures: `costs.md`.
+//! The costs in words, for readers without pictures: `costs.md`.
 
 use crate::MANY;
 use crate::report::{Report, Row};

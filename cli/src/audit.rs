@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir audit`: which changes operators have made with this command, and who, when and why.
+//! `weir audit`: the changes that operators have made with this command, with the person, the time and the reason.
 
 use std::io;
 use std::path::PathBuf;

@@ -165,7 +165,7 @@ fn limits(old: &Policy, new: &Policy, add: &mut impl FnMut(String)) {
     }
 }
 
-/// Whether a limit admits no more than another: neither at once nor over time.
+/// True if `one` admits no more than `other`, neither at once nor over time.
 fn fits(one: &LimitView, other: &LimitView) -> bool {
     let quotas = [one, other].map(|view| u128::from(view.quota(1, 0)));
     let windows = [one, other].map(|view| u128::from(view.window().map_or(1, |window| window.0)));

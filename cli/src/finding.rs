@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `weir check` finds: errors, and warnings with a code.
+//! The findings of `weir check`: errors, and warnings with a code.
 
 use super::document::Place;
 use super::words::printable;
@@ -29,11 +29,11 @@ pub struct Finding {
     pub severity: Severity,
     pub code: &'static str,
     pub place: Place,
-    /// Which field it is about; empty if the message says so.
+    /// The field that it is about; empty if the message says so.
     pub path: String,
-    /// What is wrong, and for a warning what follows from it.
+    /// The problem, and for a warning its consequence.
     pub reason: String,
-    /// What to write instead; empty for an error, which says what is allowed.
+    /// The advice; empty for an error, whose reason says what is allowed.
     pub advice: String,
 }
 

@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(Found::Nothing)
 }
 
-/// What was given, or is answered now, or the default.
+/// Returns the given value, or the answer of the operator on a terminal, or the default.
 fn answer(given: Option<&String>, question: &str, default: &str) -> Result<String, String> {
     if let Some(given) = given {
         return Ok(given.clone());

@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(Found::Nothing)
 }
 
-/// So many of the newest entries, the oldest of them first.
+/// This number of the newest entries, the oldest of them first.
 fn newest(redis: &mut Redis, key: &[u8], count: usize) -> Result<Vec<Entry>, Failure> {
     let mut entries = Vec::new();
     backwards(redis, key, count, |entry| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the playground asks: the parts of the command that need no file, no terminal and no network. Texts go in, and what the
-//! command prints comes out.
+//! The functions of the playground: the parts of the command that need no file, no terminal and no network. They take strings, and return
+//! what the command prints.
 
 use crate::replay::{Replay, Run, Totals, Wanted};
 use crate::source::Source;
@@ -12,7 +12,7 @@ use weir::config::Config;
 /// A file: its name and its text.
 pub type File<'a> = (&'a str, &'a str);
 
-/// What `weir check --format json` prints of this file.
+/// Returns what `weir check --format json` prints of this file.
 ///
 /// # Errors
 /// None that can happen.
@@ -20,10 +20,10 @@ pub fn check((name, text): File<'_>) -> Result<String, String> {
     text_of(check::json(Source::of(name.to_owned(), text.to_owned())))
 }
 
-/// What `weir replay --html` writes of this trace: under one configuration, or compared with another one.
+/// Returns what `weir replay --html` writes of this trace: under one configuration, or compared with another one.
 ///
 /// # Errors
-/// What is wrong with a configuration or the trace.
+/// If a configuration or the trace cannot be read; the error says why.
 pub fn replay(first: File<'_>, other: Option<File<'_>>, trace: File<'_>) -> Result<String, String> {
     let config = config(first)?;
     let mut wanted = Wanted::new(&config);
@@ -47,7 +47,7 @@ impl Lab {
     /// Nothing is counted.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The mistake in the configuration.
     pub fn new(file: File<'_>) -> Result<Self, String> {
         let config = config(file)?;
         let totals = Totals::new(&config, None);
@@ -57,17 +57,17 @@ impl Lab {
     /// Decides about a request, which comes no earlier than the one before: what `weir replay --json` prints.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// The mistake in the line.
     pub fn decide(&mut self, line: &str) -> Result<String, String> {
         self.lines = self.lines.saturating_add(1);
         Ok(self.run.decide(&self.event(line)?)?.json())
     }
 
-    /// What would happen to a request, which comes no earlier than the one before: what `weir explain` prints, or its JSON. Nothing is
-    /// counted.
+    /// Says what would happen to a request, which comes no earlier than the one before, as `weir explain` prints it, or as JSON. Counts
+    /// nothing.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// If the line cannot be read, or cannot be explained; the error says why.
     pub fn explain(&mut self, line: &str, json: bool) -> Result<String, String> {
         let event = self.event(line)?;
         let explanation = self.run.explain(&event)?;
@@ -78,7 +78,7 @@ impl Lab {
         text_of(explanation.print(false, &mut out).map(|()| out))
     }
 
-    /// What `weir replay` prints of the requests until now.
+    /// Returns what `weir replay` prints of the requests until now.
     ///
     /// # Errors
     /// None that can happen.

@@ -61,10 +61,10 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use weir::config;
 
-/// Why a command failed: a sentence for the operator.
+/// The reason for which a command failed: a sentence for the operator.
 type Failure = String;
 
-/// Why a command ended without a result.
+/// The reason for which a command ended without a result.
 enum Ended {
     /// It failed.
     Failed(Failure),
@@ -272,7 +272,7 @@ impl<W: io::Write> io::Write for Output<W> {
     }
 }
 
-/// Whether a command found what it looks for: errors, differences.
+/// The result of a command that looks for something: errors, differences.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -289,20 +289,20 @@ fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{}", words::lines(text));
 }
 
-/// What Envoy reads in the file of this name with this text.
+/// Reads the file of this name with this text as Envoy does.
 ///
 /// # Errors
-/// The line, the column, and what is wrong there.
+/// The line, the column, and the mistake there.
 pub fn envoys_reading(name: &str, text: &str) -> Result<serde_json::Value, String> {
     let documents = document::Node::parse(text, document::Syntax::of(name));
     let documents = documents.map_err(|(place, said)| format!("{}:{}: {said}", place.line, place.column))?;
     documents.first().map(document::Node::json).ok_or_else(|| String::from("no document"))
 }
 
-/// What `weir import FROM --json FILE` prints.
+/// Returns what `weir import FROM --json FILE` prints.
 ///
 /// # Errors
-/// What is wrong with the file, or what the filter refuses of what was made.
+/// If the file cannot be read, or the filter refuses the result; the error says why.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn imported(from: &str, file: &std::path::Path) -> Result<String, String> {
     #[derive(Parser)]

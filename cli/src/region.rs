@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which region's Redis a command asks, and in which Redis a policy counts.
+//! The region whose Redis a command asks, and the region in whose Redis a policy counts.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ impl<'a> Counted<'a> {
         &self.region.name
     }
 
-    /// Whether it is the region whose Redis is asked.
+    /// True if it is the region whose Redis is asked.
     pub const fn is_here(&self) -> bool {
         self.policy.regions.store() == 0
     }
@@ -108,7 +108,7 @@ impl<'a> Counted<'a> {
         })
     }
 
-    /// What to do, if the Redis that is asked is not the one that counts.
+    /// Says what to do, if the Redis that is asked is not the one that counts.
     pub fn elsewhere(&self) -> Option<String> {
         let (policy, region) = (&self.policy.name, self.region());
         (!self.is_here()).then(|| {
@@ -119,15 +119,15 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// What to do about a policy that is not counted in the Redis that is asked.
+/// Says what to do about a policy that is not counted in the Redis that is asked.
 pub(super) fn elsewhere(config: &Config, policy: &Policy) -> Option<String> {
     Counted::of(config, policy)?.elsewhere()
 }
 
-/// Those of `all` that are counted in the Redis that is asked. The others are named on standard error.
+/// The items of `all` that are counted in the Redis that is asked. The others are named on standard error.
 ///
 /// # Errors
-/// All are counted elsewhere.
+/// If all are counted elsewhere.
 pub(super) fn counted_here<T>(
     config: &Config,
     all: Vec<T>,

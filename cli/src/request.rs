@@ -6,7 +6,8 @@ use weir::request::body::Body;
 use weir::request::sample::Sample;
 use weir::request::{Attributes as _, Request};
 
-/// What is known of the body of `sample`, if a policy needs any: all of it, or that it cannot be read because it is not given.
+/// Returns what is known of the body of `sample`, if a policy needs any: the whole body, or an unreadable one if the sample only says that
+/// there is one.
 pub(super) fn body(config: &Config, sample: &Sample) -> Option<Body> {
     let wanted = config.request_body.wanted.as_ref()?;
     match sample.body() {

@@ -16,7 +16,7 @@ const STEP: u64 = 500;
 pub(super) struct Scan {
     /// Without those beyond the most, in order.
     pub keys: BTreeSet<Vec<u8>>,
-    /// Whether there may be more.
+    /// True if there may be more.
     pub is_partial: bool,
 }
 

@@ -15,13 +15,13 @@ pub(super) struct Source {
     /// Its name, as it was given.
     pub name: String,
     pub text: String,
-    /// Whether the text is read as JSON, not as YAML.
+    /// True if the text is read as JSON, not as YAML.
     pub is_json: bool,
-    /// What the text means; nothing if it has a mistake.
+    /// The parsed documents; empty if the text has a mistake.
     pub documents: Vec<Node>,
     /// The mistake.
     pub wrong: Option<Finding>,
-    /// Where the first document is that Envoy does not read, if there is one.
+    /// The place of the first document that Envoy does not read, if there is one.
     pub ignored: Option<Place>,
 }
 
@@ -29,23 +29,23 @@ pub(super) struct Source {
 pub(super) struct Limiter<'a> {
     /// The file that it is written in.
     file: &'a str,
-    /// What the filter is given.
+    /// The configuration as the filter gets it.
     json: Vec<u8>,
     /// The same, with places.
     node: Node,
-    /// Where it is written as a string, if it is.
+    /// The string that contains the configuration, if it is written as one.
     within: Option<Within<'a>>,
-    /// What carries it; `None` if it is alone in its file.
+    /// The object that carries the configuration; `None` if it is alone in its file.
     pub carrier: Option<Carrier<'a>>,
 }
 
-/// What carries a configuration.
+/// An object that carries a configuration.
 #[derive(Clone)]
 pub(super) struct Carrier<'a> {
     /// The object that says so: a `PluginConfig`, a `DynamicModuleFilter`, or a part of a resource of Kubernetes.
     pub node: &'a Node,
     pub kind: Kind,
-    /// What is around it, from the document inwards.
+    /// The nodes around it, from the document inwards.
     pub around: Vec<&'a Node>,
 }
 
@@ -232,7 +232,7 @@ impl Source {
         };
         let origin = value.origin.unwrap_or(Origin::Other);
         let within = Some(Within { file: &self.text, string: text, start: value.place, origin });
-        // What is no JSON is reported when it is read.
+        // A text that is no JSON is reported when it is read.
         let node = Node::parse_json(text).unwrap_or_else(|_| Node::empty());
         Limiter { file: &self.text, json: text.into(), node, within, carrier }
     }
@@ -243,7 +243,7 @@ impl Limiter<'_> {
         &self.node
     }
 
-    /// The same configuration in this region, whose proxies differ in `here` and in the cluster of their store.
+    /// The same configuration for another region, whose proxies differ in `here` and in the cluster of their store.
     fn in_region(&self, region: &Region) -> Self {
         let mut json: serde_json::Value = serde_json::from_slice(&self.json).unwrap_or_default();
         if let Some(whole) = json.as_object_mut() {
@@ -293,7 +293,7 @@ impl Limiter<'_> {
         found
     }
 
-    /// What YAML takes the word at `path` for, if that is another thing than is written there.
+    /// Says how YAML reads the word at `path`, if it reads something else than is written there.
     fn misread(&self, path: &str) -> String {
         let Node { place, content: Content::Scalar(value), origin: Some(Origin::Plain) } =
             self.node.look(path).1
@@ -386,7 +386,7 @@ fn whole_numbers(value: &mut serde_json::Value) {
     }
 }
 
-/// Whether a document is about Envoy as a whole: a bootstrap, a list of resources, a dump, a resource of Kubernetes.
+/// True if a document is Envoy's or its control plane's: a bootstrap, a list of resources, a dump, a resource of Kubernetes.
 pub(super) fn is_envoys(document: &Node) -> bool {
     ["static_resources", "dynamic_resources", "admin", "resources", "configs", "apiVersion", "typed_config"]
         .iter()

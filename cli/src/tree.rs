@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::document::{Content, Node, Syntax};
 use super::words::printable;
 
-/// How long a line with several values on it may be.
+/// The maximum width of a line with several values on it.
 const WIDTH: usize = 110;
 
 /// At this depth, what fits on a line is written on one.
@@ -240,7 +240,7 @@ impl Tree {
         }
     }
 
-    /// How deep lists and maps are nested in it. Lists of words do not count.
+    /// The depth to which lists and maps are nested in it. Lists of words do not count.
     fn nesting(&self) -> usize {
         let inner = match self {
             Self::Scalar(_) => return 0,

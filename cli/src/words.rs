@@ -32,7 +32,7 @@ pub(super) fn span(span: Micros) -> String {
     format!("{} s", span.as_secs_ceil())
 }
 
-/// What a limit allows: `100 per 1m, sliding window`.
+/// Describes a limit: `100 per 1m, sliding window`.
 pub(super) fn limit(of: &Limit) -> String {
     match of {
         Limit::FixedWindow(of) => {
@@ -99,7 +99,7 @@ pub(super) fn file(path: &Path) -> String {
     printable(&path.display().to_string())
 }
 
-/// What others have written, so that it stays on its line, gives a terminal no commands, and repeats no login of a URL.
+/// Escapes foreign text, so that it stays on its line, gives a terminal no commands, and repeats no login of a URL.
 pub(super) fn printable(line: &str) -> String {
     let without_login =
         login(line).and_then(|login| Some([line.get(..login.start)?, "…", line.get(login.end..)?].concat()));
@@ -115,13 +115,13 @@ pub(super) fn lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a terminal obeys a character in place of showing it, or shows the text around it in another order.
+/// True if a terminal obeys a character instead of showing it, or shows the text around it in another order.
 pub(super) fn is_obeyed(next: char) -> bool {
     next.is_control()
         || matches!(next, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A value as a line of JSON. What a terminal obeys is escaped, which JSON allows in all strings.
+/// A value as a line of JSON. Characters that a terminal obeys are escaped, which JSON allows in all strings.
 pub(super) fn json_line(value: &Value) -> String {
     let mut line = json(value);
     line.push('\n');
@@ -159,7 +159,7 @@ pub(super) fn table<const N: usize>(rows: &[[String; N]], numbers: &[usize]) -> 
     rows.iter().map(line).collect()
 }
 
-/// Where the login of a URL is in a line, if it has one: between the first `://` and the last `@`, because a password may have any
+/// Returns the range of a URL's login in a line, if it has one: between the first `://` and the last `@`, because a password may have any
 /// character.
 pub(super) fn login(line: &str) -> Option<Range<usize>> {
     let start = line.find("://")?.saturating_add(3);

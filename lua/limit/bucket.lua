@@ -1,22 +1,22 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- leaky_bucket and the continuous token_bucket: GCRA, the generic cell rate algorithm (ITU-T I.371 Annex A). The
 -- state is the TAT, the theoretical arrival time: the time at which the bucket is full again. `owed` is how far
--- the TAT lies ahead of now.
+-- the TAT is ahead of now.
 --
 -- key         string, 13 bytes: the TAT in whole microseconds (8) and parts of a microsecond (5). 20 bytes after a
---             refund: then also by how many microseconds all refunds moved the TAT back, modulo 2^52 (7). 39 bytes after a
---             larger bucket's TAT was cut off: then also by how many microseconds (7), how far ahead it was (7), and its parts
---             of a microsecond (5)
--- parameters  parts: in how many parts a microsecond is divided, so that the emission interval is a whole number of
+--             refund: then also the microseconds by which all refunds moved the TAT back, modulo 2^52 (7). 39 bytes after a
+--             larger bucket's TAT was cut off: then also the microseconds of the cut (7), the lead that the TAT had (7), and
+--             its parts of a microsecond (5)
+-- parameters  parts: the number of parts of a microsecond, so that the emission interval is a whole number of
 --             parts. Times in these parts: emission, the emission interval; tolerance, the burst tolerance and the
---             delay tolerance together, which is how far the TAT may lie ahead after a request; delay_tolerance,
---             which is max_delay; max_owed, how far the TAT may lie ahead at all. overdraft: units that a request may
---             take in advance
--- extra       when the first request granted may go; negative if it could have gone that much earlier
+--             delay tolerance together, which is how far the TAT may be ahead after a request; delay_tolerance,
+--             which is max_delay; max_owed, how far the TAT may be ahead at all. overdraft: units that a request may
+--             use in advance
+-- extra       the time until the first granted request may pass; negative if it could have passed that much earlier
 --
 -- Linked only if max_owed + (1 + overdraft) * emission < 2^53, so every product below is exact. For larger numbers
 -- there is `bucket_wide`. They stay two fragments, because a check costs Redis 2.0 times INCR + PEXPIRE here and 2.5 times
--- there (`make bench-lua`). What costs nothing to share is in `lua/shared/`.
+-- there (`make bench-lua`). Code that costs nothing to share is in `lua/shared/`.
 local owed, expires, refunded, changed = 0, 0, 0, false
 local cut, needed, cut_part
 local state = try('GET', key)

@@ -2,8 +2,8 @@
 -- fixed_window with align = day, week or month: windows follow the calendar, at a fixed offset from UTC.
 --
 -- key         string, 14 bytes: as in `window`
--- parameters  limit; length: of each window, or 0 for months; shift: how far ahead of `now` the time is by which windows are
---             counted, in microseconds. That is the offset, and for weeks three days more, from Monday to the epoch
+-- parameters  limit; length: of each window, or 0 for months; shift: the microseconds by which the time that windows
+--             follow is ahead of `now`. That is the offset, and for weeks three days more, from Monday to the epoch
 -- extra       0
 local start, stop
 if length > 0 then

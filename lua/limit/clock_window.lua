@@ -2,7 +2,7 @@
 -- fixed_window with align = clock: windows begin at multiples of the window since the epoch (a minute at :00).
 --
 -- key         string, decimal: 2 * (start of the window, in microseconds) + units used in it. One number, so one INCRBY
---             both reads and charges. What is charged in excess is taken back in the same script
+--             both reads and charges. The same script takes back an excessive charge
 -- parameters  limit, window; most: the most units that the number says of this window, under whatever limit
 -- extra       0
 --

@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- concurrency: requests in flight. Each holds a permit until the permit is released or expires, so a proxy that crashed
--- holds none for long. The cost of a request does not matter: it takes one permit.
+-- holds none for long. The cost of a request does not matter: it needs one permit.
 --
--- key         string, 12 bytes for each expiry, the soonest first: the expiry, in microseconds (7), and how many permits have it (5). At most
---             64 expiries: as many as four different ttls have at once. A longer string is no state. An older weir appends its own
---             expiry, so during a rollout with two ttls a sooner one may be behind a later one
+-- key         string, 12 bytes for each expiry, the soonest first: the expiry, in microseconds (7), and the number of its permits (5). At
+--             most 64 expiries: as many as four different ttls have at once. A longer string is not a valid state. An older weir
+--             appends its own expiry, so during a rollout with two ttls a sooner one may be behind a later one
 -- parameters  limit, ttl, slot: permits live at least the ttl, until the next multiple of slot since the epoch
 -- extra       the expiry of the permits taken, which the release names; 0 if none is taken
 --
--- Permits may be of another ttl than this one: a rollout is under way, or an operator asks with another file. They keep their expiry. So do permits
--- from before the clock went back.
+-- Permits may be of another ttl than this one: a rollout is under way, or an operator asks with another file. They keep their expiry. So do
+-- permits from before the clock went back.
 local expiry = -floor((-now - ttl) / slot) * slot
 local joined, before, after, used, last, held, changed, mixed = 0, '', '', 0, 0, false, false, false
 local state = try('GET', key)

@@ -9,7 +9,7 @@
 --
 -- One call grants n requests with one entry. Entries are found by their place, because two of them may be equal.
 --
--- Only a grant sets the expiry, by its own window. What else changes a log never leaves it empty in between, so the key keeps the
+-- Only a grant sets the expiry, by its own window. Other changes never leave a log empty in between, so the key keeps the
 -- expiry that a longer window may have set.
 --
 -- Redis does nothing else while a script runs, so no call walks through a log: entries are found by bisection and
@@ -47,7 +47,7 @@ local time, after, units = entry(-1)
 if time then
   latest, sum = time, after
   if time > now then
-    -- The clock went back: grants that lie in the future count as granted now.
+    -- The clock went back: grants in the future count as granted now.
     local first = after_time(now)
     time, after, units = entry(first)
     before = after - units

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- token_bucket, stepwise: `refill` tokens come at the end of every interval. The first interval begins with the first
--- request that takes from a full bucket. The state counts tokens; that of `bucket` is a time, so the two share little.
+-- request that is charged to a full bucket. The state counts tokens; that of `bucket` is a time, so the two share little.
 --
--- key         string, 15 bytes: the start of the interval, in microseconds (8), and how many tokens are missing (7),
---             never 0. 22 bytes after a refund: then also how many tokens have been refunded in all, modulo 2^52 (7),
+-- key         string, 15 bytes: the start of the interval, in microseconds (8), and the number of missing tokens (7),
+--             never 0. 22 bytes after a refund: then also the total of refunded tokens, modulo 2^52 (7),
 --             and the missing tokens may be 0
 -- parameters  capacity, refill, interval, overdraft
 -- extra       0
@@ -30,8 +30,8 @@ if state then
       end
     end
     if missing > max_missing then
-      -- A larger bucket has counted here. All of it counts, as far as it comes back in ten years: what this one denies must
-      -- not make the larger one forget what it has let through.
+      -- A larger bucket has counted here. All of it counts, as far as it comes back in ten years: a denial by this one must
+      -- not make the larger one forget the requests it has let through.
       missing = min(missing, floor(316224000000000 / interval) * refill)
     end
   else
@@ -45,7 +45,7 @@ changed = changed or missing > 0 or charge > 0
 if charge > 0 then
   missing = min(missing + charge, missing > max_missing and missing or max_missing)
 elseif missing > 0 then
-  -- A refund gives back at most what was missing at the grant, less what the steps have brought since and what has been
+  -- A refund gives back at most the tokens missing at the grant, less those that the steps have brought since and those
   -- refunded since, to this grant or another.
   local refund = capacity - receipt_left - (refunded - receipt_refunded) % 2 ^ 52
   if start > charged_at then

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Priority: as in `limit`, of a bucket that fills up in steps.
+-- Priority: as in `limit`, for a bucket that refills in steps.
 do
   local quota = capacity
   -- include keep

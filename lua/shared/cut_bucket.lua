@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The clock went back, or a larger bucket counts on the same state; `most` is how far this one's TAT may lie ahead. The TAT is
--- moved back even if nothing is granted: otherwise the subject is denied until the clock is where it was. What is cut off counts
--- as refunded, so that no refund gives it back a second time. It is kept for buckets whose TAT may lie as far ahead. A question for
--- no request changes nothing.
+-- The clock went back, or a larger bucket counts on the same state; `most` is how far this one's TAT may be ahead. The TAT is
+-- moved back even if nothing is granted: otherwise the subject is denied until the clock is where it was. The part that is cut off
+-- counts as refunded, so that no refund gives it back a second time. It is kept for buckets whose TAT may be as far ahead. A check
+-- for no request changes nothing.
 if not needed then
   cut, cut_part = 0, part
 end

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What a request needs of a bucket with an overdraft: its cost, less what it may take in advance, but at least one
--- unit.
+-- The units that must be left for a request in a bucket with an overdraft: its cost, less the overdraft, but at least
+-- one unit.
 need = cost - overdraft
 if need < 1 then
   need = 1

@@ -7,7 +7,7 @@ if ahead == expires then
   -- include overwrite
 else
   if ahead ~= last_second then
-    -- Redis prints a number with 17 digits, which takes long. Keys of subjects that are asked about together mostly expire together.
+    -- Redis prints a number with 17 digits, which is slow. Keys of subjects in one check mostly expire together.
     last_second, last_expiry = ahead, ('%.0f'):format((ahead + 1) * 1000 - epoch)
   end
   call('SET', key, state, EXPIRY, last_expiry)

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Takes from a fixed window, and writes it. `held` is when its key expires already, if that is known.
+-- Charges a fixed window, and writes it. `held` is the expiry that its key has already, if that is known.
 local units = granted * cost
 left = left - units
 if changed or units > 0 then

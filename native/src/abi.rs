@@ -56,34 +56,34 @@ pub enum HeaderMap {
 #[repr(u32)]
 #[derive(Clone, Copy)]
 pub enum Body {
-    /// What the hook of the request's body has just received.
+    /// The chunk that the hook of the request's body has just received.
     ReceivedRequest = 0,
-    /// What the hook of the response's body has just received.
+    /// The chunk that the hook of the response's body has just received.
     ReceivedResponse = 2,
 }
 
-/// What a hook of headers returns.
+/// The status that a hook of headers returns.
 pub mod headers_status {
     pub const CONTINUE: u32 = 0;
     pub const STOP_ITERATION: u32 = 1;
     pub const STOP_ALL_AND_WATERMARK: u32 = 4;
 }
 
-/// What a hook of a body returns in order to stop.
+/// The status with which a hook of a body stops the iteration.
 pub mod data_status {
     pub const STOP_AND_WATERMARK: u32 = 2;
     pub const STOP_NO_BUFFER: u32 = 3;
 }
 
-/// What other hooks return in order to continue.
+/// The status with which other hooks continue.
 pub const CONTINUE: u32 = 0;
-/// What a hook of a connection's bytes returns so that the next filter does not get them.
+/// The status with which a hook of a connection's bytes withholds them from the next filter.
 pub const STOP_ITERATION: u32 = 1;
 
 /// Events of a connection up to this number say that it is closed, by the peer (0) or by Envoy (1).
 pub const LAST_CLOSE_EVENT: u32 = 1;
 
-/// How to close a connection: without sending what is buffered.
+/// Closes a connection without sending what is buffered.
 pub const CLOSE_NO_FLUSH: u32 = 1;
 
 /// The metadata that filters set for a request.

@@ -20,9 +20,9 @@ pub const WAKE: u64 = 0;
 /// The number of an event that says that time has passed.
 pub const TICK: u64 = 1;
 
-/// How often the thread looks while something is due later.
+/// The interval at which the thread looks while something is due later.
 const INTERVAL: Micros = Micros::from_millis(5);
-/// Nothing is due.
+/// The due time if nothing is due.
 const NEVER: u64 = u64::MAX;
 
 /// A clock of one worker.
@@ -33,11 +33,11 @@ pub struct Clock {
     is_waking: Cell<bool>,
 }
 
-/// What the worker and the thread share.
+/// The state that the worker and the thread share.
 struct Shared {
     /// Absent after the clock's end.
     scheduler: Mutex<Option<Scheduler>>,
-    /// When the next tick is due, in microseconds of [`monotonic`]: somebody may set the host's clock back.
+    /// When the next tick is due, in microseconds of [`monotonic`]: an operator may set the host's clock back.
     due_at: AtomicU64,
 }
 
@@ -140,7 +140,7 @@ fn run(clocks: &Mutex<Vec<Arc<Shared>>>, is_asleep: &AtomicBool) {
             continue;
         }
         is_asleep.store(true, Ordering::SeqCst);
-        // What became due before this store did not wake the thread.
+        // A tick that became due before this store did not wake the thread.
         if commit_due().is_none() {
             park();
         }

@@ -37,14 +37,14 @@ pub struct BatchKey {
     pub batch: BatchId,
 }
 
-/// What is in flight on a connection.
+/// An entry in flight on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InFlight {
     Greeting,
     Batch(BatchKey),
 }
 
-/// What Redis has answered.
+/// An answer of Redis.
 pub enum Reply {
     /// To the greeting: the connection is open.
     Opened,
@@ -59,7 +59,7 @@ pub struct Removed {
     pub cluster: String,
     /// These batches get no answer.
     pub lost: Vec<BatchKey>,
-    /// Whether the worker has another connection to the cluster, or gets one soon.
+    /// True if the worker has another connection to the cluster, or gets one soon.
     pub is_replaced: bool,
 }
 
@@ -111,7 +111,7 @@ struct Destination {
     suspect_requested_at: Micros,
 }
 
-/// Those of this process.
+/// The destinations of this process.
 static DESTINATIONS: Mutex<Vec<Destination>> = Mutex::new(Vec::new());
 
 /// Connections of this listener lead to this cluster.
@@ -351,7 +351,7 @@ impl Connections {
         Some(Removed { cluster, lost: lost.collect(), is_replaced })
     }
 
-    /// Whether the worker has a connection to this cluster that does not retire, open or not.
+    /// True if the worker has a connection to this cluster that does not retire, open or not.
     pub fn has(&self, cluster: &str) -> bool {
         self.connections.iter().any(|connection| connection.cluster == cluster && !connection.is_retiring)
     }

@@ -18,9 +18,9 @@ use crate::threads::{self, Instant, Receiver, RecvTimeoutError, Sender, channel,
 /// Names a listener under one configuration.
 pub type ListenerId = u64;
 
-/// How soon the thread connects again while the listener refuses connections, for the first [`RETRY`]; after that, as to any other.
+/// The interval between attempts while the listener refuses connections, for the first [`RETRY`]; after that, as for any other.
 const RETRY_REFUSED: Duration = Duration::from_millis(5);
-/// How soon the thread connects again while a batch waits for a connection...
+/// The interval between attempts while a batch waits for a connection...
 const RETRY_WANTED: Duration = Duration::from_millis(50);
 /// ... and while none waits.
 const RETRY: Duration = Duration::from_secs(1);
@@ -134,7 +134,7 @@ struct Listener {
     socket_address: Address,
     /// The login of the Redis behind the listener.
     login: Option<Arc<Login>>,
-    /// How many connections each worker has.
+    /// The number of connections of each worker.
     workers: Vec<i64>,
     /// This side of the connections.
     sockets: Vec<Socket>,
@@ -182,7 +182,7 @@ impl Listener {
         self.workers.iter().filter(|connections| **connections <= 0).count()
     }
 
-    /// How long until the thread connects to this listener again; `None` if each worker has a connection.
+    /// The time until the thread connects to this listener again; `None` if each worker has a connection.
     fn wait(&self, now: Instant) -> Option<Duration> {
         let interval = match self.refusal {
             Some(Refusal { since, .. }) if now.duration_since(since) < RETRY => RETRY_REFUSED,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many file descriptors this process may still open.
+//! The number of file descriptors that this process may still open.
 //!
 //! Envoy 1.40 faults at address 0 if `tcp_proxy` opens a connection and no descriptor is left: its connection pool goes on without a
 //! socket. So the module opens no connection to Redis while few are left. Open connections stay in use. Without one, `on_failure` decides.
@@ -10,7 +10,7 @@ use std::fs;
 const RESERVE: u64 = 32;
 const OPEN_DESCRIPTORS: &str = "/proc/self/fd";
 
-/// Whether descriptors are left for another connection to Redis. For workers: since Linux 6.2 the kernel says how many are open. Before
+/// True if descriptors are left for another connection to Redis. For workers: since Linux 6.2 the kernel says how many are open. Before
 /// that, only [`are_left_by_count`] knows.
 pub fn are_left() -> bool {
     // Under Miri there are no files.

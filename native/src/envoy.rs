@@ -29,13 +29,13 @@ unsafe fn bytes(buffer: &Buffer) -> &[u8] {
     unsafe { core::slice::from_raw_parts(buffer.ptr.cast::<u8>(), buffer.length) }
 }
 
-/// How many worker threads Envoy has. Only the main thread may call it.
+/// The number of Envoy's worker threads. Only the main thread may call it.
 pub fn concurrency() -> u32 {
     // SAFETY: it has no arguments; on another thread Envoy reports a bug and returns 0.
     unsafe { abi::concurrency() }
 }
 
-/// Whether Envoy only checks its configuration. Only the main thread may call it.
+/// True if Envoy only checks its configuration. Only the main thread may call it.
 pub fn is_validation_mode() -> bool {
     // SAFETY: it has no arguments; on another thread Envoy reports a bug.
     unsafe { abi::is_validation_mode() }
@@ -109,7 +109,7 @@ impl HttpFilter {
         })
     }
 
-    /// Whether the dynamic metadata has a value of any type there.
+    /// True if the dynamic metadata has a value of any type there.
     pub fn has_metadata(self, namespace: &str, key: &str) -> bool {
         let namespace = Buffer::of(namespace.as_bytes());
         // SAFETY: the filter lives; Envoy reads the name.
@@ -131,7 +131,7 @@ impl HttpFilter {
         })
     }
 
-    /// Whether the filter state has a value of any kind there.
+    /// True if the filter state has a value of any kind there.
     pub fn has_filter_state(self, key: &str) -> bool {
         // SAFETY: the filter lives; Envoy reads the name.
         unsafe { abi::has_filter_state(self.0, Buffer::of(key.as_bytes())) }
@@ -178,7 +178,7 @@ impl HttpFilter {
     }
 }
 
-/// The headers of a map, as they stand in Envoy.
+/// The headers of a map, as Envoy has them.
 pub struct Headers {
     filter: HttpFilter,
     map: HeaderMap,
@@ -191,7 +191,7 @@ impl Headers {
     pub fn get(&self, name: &str) -> Option<(Cow<'_, [u8]>, usize)> {
         // Envoy keeps the host under this name.
         let name = if name == "host" { ":authority" } else { name };
-        // SAFETY: Envoy has returned the buffers, and who asked for the headers uses them only as long as these are valid.
+        // SAFETY: Envoy has returned the buffers, and the caller uses the headers only as long as these are valid.
         let is_of = |line: &&Header| unsafe { bytes(&line.key) } == name.as_bytes();
         // SAFETY: as above.
         let mut values = self.lines().iter().filter(is_of).map(|line| unsafe { bytes(&line.value) });
@@ -217,7 +217,7 @@ impl Headers {
     }
 }
 
-/// What Envoy writes to an array of so many places; nothing if it fails.
+/// Returns the array that Envoy writes, with `count` elements; empty if Envoy fails.
 fn filled<T: Copy>(empty: T, count: usize, write: impl FnOnce(*mut T) -> bool) -> Vec<T> {
     let mut places = vec![empty; count];
     if count > 0 && write(places.as_mut_ptr()) { places } else { Vec::new() }
@@ -251,7 +251,7 @@ impl NetworkFilter {
         unsafe { abi::worker_index(self.0) }
     }
 
-    /// Whether Envoy has a cluster of this name.
+    /// True if Envoy has a cluster of this name.
     pub fn has_cluster(self, name: &str) -> bool {
         let (name, none) = (Buffer::of(name.as_bytes()), ptr::null_mut());
         // SAFETY: the filter lives; Envoy reads the name, and a null pointer asks for no number.

@@ -39,7 +39,7 @@ pub fn panic_if_armed(place: &str) {
     }
 }
 
-/// Whether a place is armed that nothing has reached.
+/// True if a place is armed that nothing has reached.
 #[cfg(test)]
 pub fn is_armed() -> bool {
     ARMED.with(|armed| !armed.borrow().is_empty())

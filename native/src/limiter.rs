@@ -79,7 +79,7 @@ struct State {
     is_retiring: bool,
 }
 
-/// What decides a request.
+/// The authority that decides a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Decider {
     Store,
@@ -90,7 +90,7 @@ pub enum Decider {
 pub struct BodyChunk<'a> {
     /// Shows the bytes to the body's reader.
     pub feed: &'a mut dyn FnMut(&mut Body),
-    /// Whether the body ends here.
+    /// True if the body ends here.
     pub is_end: bool,
 }
 
@@ -135,7 +135,7 @@ impl Limiter {
         self.engine_id.get() == id
     }
 
-    /// Whether one of its stores is behind this cluster.
+    /// True if one of its stores is behind this cluster.
     pub fn uses(&self, cluster: &str) -> bool {
         self.config.regions.all.iter().any(|region| region.cluster == cluster)
     }
@@ -384,7 +384,7 @@ impl Limiter {
                 (Some(filter), Next::Reject(rejection)) => reply::reject(filter, &rejection),
             }
         }
-        // What the old engine has counted since the last export. Last, because this may panic: the engine may be half changed.
+        // Exports the counts of the old engine since the last export. Last, because this may panic: the engine may be half changed.
         fault!("export");
         report.export(&mut engine, &mut &self.configuration.metrics, now());
         report::add_residues(&report, &self.config);

@@ -22,7 +22,7 @@ pub struct Login {
 }
 
 struct State {
-    /// What the file contained when the module could last read it.
+    /// The content of the file when the module could last read it.
     line: Vec<u8>,
     /// The log says that the module cannot read the file.
     is_failure_logged: bool,
@@ -32,7 +32,7 @@ impl Login {
     /// The login in this file.
     ///
     /// # Errors
-    /// Why the module cannot read it.
+    /// The reason for which the module cannot read it.
     pub fn from_file(path: &str) -> Result<Self, String> {
         let state = Mutex::new(State { line: read(Path::new(path))?, is_failure_logged: false });
         Ok(Self { path: path.into(), state })
@@ -52,7 +52,7 @@ impl Login {
         }
     }
 
-    /// What to send to Redis.
+    /// The credentials to send to Redis.
     pub fn credentials(&self) -> Vec<u8> {
         locked(&self.state).line.clone()
     }

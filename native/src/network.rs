@@ -16,7 +16,7 @@ use crate::login::Login;
 use crate::panics::{caught, caught_or};
 use crate::{clock, descriptors, pointers, worker};
 
-/// What connections of a listener are for.
+/// The purpose of a listener's connections.
 enum Role {
     Clock,
     /// To reach this cluster of Redis, with this login.

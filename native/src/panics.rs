@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
 
-/// How many panics [`caught`] has caught in this process since the last call.
+/// Returns the number of panics that [`caught`] has caught in this process since the last call.
 pub fn take_count() -> u64 {
     CAUGHT.swap(0, Ordering::Relaxed)
 }

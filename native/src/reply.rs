@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a decision reaches Envoy: a local reply, headers on the upstream's response, a record in the filter state.
+//! The ways in which a decision reaches Envoy: a local reply, headers on the upstream's response, a record in the filter state.
 
 use weir_core::response::{DETAILS, Header, Rejection, Upstream};
 

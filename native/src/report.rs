@@ -15,7 +15,7 @@ use crate::panics::{self, locked};
 /// subtracts these values.
 static RESIDUES: Mutex<Vec<Residue>> = Mutex::new(Vec::new());
 
-/// How many limiters have ended with values in gauges.
+/// The number of limiters that have ended with values in gauges.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
 /// The most residues that wait for a configuration to subtract them. Beyond that, the oldest stay in the gauges.
@@ -101,7 +101,7 @@ impl ConfigMetrics {
         });
     }
 
-    /// Whether the configuration has this metric; `None` after the configuration's end.
+    /// True if the configuration has this metric, on which it calls `act`; `None` after the configuration's end.
     fn with(&self, metric: Metric, act: impl FnOnce(&MetricScope, envoy::Metric)) -> Option<bool> {
         let scope = self.scope.read().unwrap_or_else(PoisonError::into_inner);
         let metric = self.metrics.get(metric.place()).copied().flatten();

@@ -26,7 +26,7 @@ mod real {
             Ok(Self(socket))
         }
 
-        /// Whether Envoy has not closed the connection.
+        /// True if Envoy has not closed the connection.
         pub fn is_open(&mut self) -> bool {
             let idle = [ErrorKind::WouldBlock, ErrorKind::Interrupted];
             self.0.read(&mut [0; 16]).is_err_and(|error| idle.contains(&error.kind()))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the threads of the clock and of the connector share, and how they wait. It is the standard library's; in the tests with the
-//! feature `interleaved` it is Shuttle's, which tries the interleavings of threads, with a time that passes only while a thread waits.
+//! Primitives by which the threads of the clock and of the connector share state and wait. They are the standard library's; in the tests
+//! with the feature `interleaved` they are Shuttle's, which tries the interleavings of threads, with a time that passes only while a thread
+//! waits.
 
 #[cfg(not(all(test, feature = "interleaved")))]
 mod real {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one worker thread has: its clock, its connections to Redis, and a limiter for each configuration.
+//! The state of one worker thread: its clock, its connections to Redis, and a limiter for each configuration.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -41,8 +41,8 @@ struct Worker {
     limiters: RefCell<Vec<Rc<Limiter>>>,
     /// The worker passes commands to the next filter just now.
     is_injecting: Cell<bool>,
-    /// What the next filter has answered within that call. The worker must not pass more commands to it there: `redis_proxy` would
-    /// read them while it reads others.
+    /// The replies of the next filter within that call. The worker must not pass more commands to it there: `redis_proxy` would read them
+    /// while it reads others.
     early_replies: RefCell<Vec<EarlyReply>>,
     /// When the log last reported unexpected replies.
     unexpected_log: RefCell<Option<Throttle>>,
@@ -192,8 +192,8 @@ fn take_turns(limiters: &[Rc<Limiter>]) {
     }
 }
 
-/// A hook of a clock or a connection has panicked. What it has read of a connection may be lost, so all connections close: later replies
-/// must not count as replies to other batches.
+/// A hook of a clock or a connection has panicked. Bytes that it has read of a connection may be lost, so all connections close: later
+/// replies must not count as replies to other batches.
 pub fn reset() {
     while let Some(connection) = with_connections(|connections| connections.first()) {
         close(connection);
@@ -329,7 +329,7 @@ fn fail(connection: NetworkFilter, failure: &StoreFailure) -> bool {
         }
     }
     limiters_using(&limiters, &cluster).for_each(|limiter| match is_replaced {
-        // What waited for this connection takes another.
+        // Batches that waited for this connection use another.
         true => limiter.connected(&cluster, now),
         false => limiter.connection_failed(&cluster, failure, now),
     });

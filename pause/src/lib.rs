@@ -17,7 +17,7 @@ const STOP_ALL_AND_WATERMARK: u32 = 4;
 /// Envoy keeps this part of the body, and reads as much of the rest as the buffer holds.
 const STOP_AND_WATERMARK: u32 = 2;
 
-/// Whether the filter has to see the body of the request whose headers it pauses. A VM has one thread.
+/// True if the filter has to see the body of the request whose headers it pauses. A VM has one thread.
 static AWAITS_BODY: AtomicBool = AtomicBool::new(false);
 
 // As the SDK declares them: LLVM sees both, and removes a call whose types differ.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bindings of the playground: [`weir_cli::lab`] for JavaScript, whose exceptions are the errors' texts.
+//! The bindings of the playground: [`weir_cli::lab`] for JavaScript. Exceptions carry the messages of the errors.
 
 use wasm_bindgen::JsError;
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -11,13 +11,13 @@ fn said(error: String) -> JsError {
     JsError::new(&error)
 }
 
-/// What `weir check --format json` prints.
+/// Returns what `weir check --format json` prints.
 #[wasm_bindgen]
 pub fn check(name: &str, text: &str) -> Answer {
     lab::check((name, text)).map_err(said)
 }
 
-/// What `weir replay --html` writes of a trace; compared with another configuration if `other` is one.
+/// Returns what `weir replay --html` writes of a trace; compared with another configuration if `other` is one.
 #[wasm_bindgen]
 pub fn replay(name: &str, text: &str, other: Option<String>, trace: &str, log: &str) -> Answer {
     let other = other.as_deref().map(|text| ("compared.yaml", text));
@@ -36,17 +36,17 @@ impl Lab {
         lab::Lab::new((name, text)).map(Self).map_err(said)
     }
 
-    /// What `weir replay --json` prints of a request, a line of JSON.
+    /// Returns what `weir replay --json` prints of a request, a line of JSON.
     pub fn decide(&mut self, line: &str) -> Answer {
         self.0.decide(line).map_err(said)
     }
 
-    /// What `weir explain` prints of a request that is not counted; or its JSON.
+    /// Returns what `weir explain` prints of a request that is not counted; or its JSON.
     pub fn explain(&mut self, line: &str, json: bool) -> Answer {
         self.0.explain(line, json).map_err(said)
     }
 
-    /// What `weir replay` prints of the requests until now.
+    /// Returns what `weir replay` prints of the requests until now.
     pub fn report(&self) -> Answer {
         self.0.report().map_err(said)
     }

@@ -14,7 +14,7 @@ use super::values::{Ambiguous, MAX_TEXT, MAX_TEXTS};
 /// A field by this name changes how some servers decode the others.
 const CHARSET: &[u8] = b"_charset_";
 
-/// What a form has under a name.
+/// The value of a form under a name.
 #[derive(Clone, Debug, Default)]
 enum Field {
     #[default]
@@ -29,7 +29,7 @@ enum Field {
 pub(super) struct Table {
     names: Arc<[String]>,
     fields: Vec<Field>,
-    /// How many bytes the texts have together.
+    /// The total length of the texts in bytes.
     texts: usize,
     unreadable: bool,
 }
@@ -44,7 +44,7 @@ impl Table {
         self.unreadable = true;
     }
 
-    /// Whether a field has one of the names.
+    /// True if a field has one of the names.
     pub(super) fn wants(&self, name: &[u8]) -> bool {
         self.names.iter().any(|wanted| wanted.as_bytes() == name)
     }
@@ -75,7 +75,7 @@ impl Table {
         }
     }
 
-    /// Whether the form has none of the fields, and nothing that a server takes for one.
+    /// True if the form has none of the fields, and nothing that a server takes for one.
     fn is_empty(&self) -> bool {
         self.fields.iter().all(|field| matches!(field, Field::Absent))
     }
@@ -83,7 +83,7 @@ impl Table {
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The wanted fields of a form, of which chunks are read that may be cut anywhere.
+/// The wanted fields of a form. Its chunks may be cut anywhere.
 #[derive(Debug)]
 pub struct Fields {
     table: Table,
@@ -102,7 +102,7 @@ enum Syntax {
 }
 
 impl Fields {
-    /// A form of which nothing has come yet, and the names of the fields that are wanted.
+    /// A form before any of it has arrived, and the names of the fields that are wanted.
     #[must_use]
     pub fn new(form: &HtmlForm, names: Arc<[String]>) -> Self {
         let syntax = match form {
@@ -139,7 +139,7 @@ impl Fields {
         }
     }
 
-    /// Whether none of its fields can be read.
+    /// True if none of its fields can be read.
     #[must_use]
     pub const fn is_unreadable(&self) -> bool {
         self.table.unreadable
@@ -160,7 +160,7 @@ impl Fields {
     }
 }
 
-/// Whether some server takes a parameter, a cookie or a field of this other name, decoded, for the wanted one. PHP ends a name at a zero
+/// True if some server takes a parameter, a cookie or a field of this other name, decoded, for the wanted one. PHP ends a name at a zero
 /// byte, drops spaces before it, makes a list of `user[]`, and reads `.`, a space and a `[` without its end as `_`. Rails and Express read
 /// `[user]` as `user`. ASP.NET ignores the case of names. Some servers drop a byte order mark, or spaces after a name.
 pub fn is_taken_for(name: impl Iterator<Item = u8>, wanted: &[u8]) -> bool {

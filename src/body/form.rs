@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which bodies can be read, by their headers.
+//! The bodies that can be read, by their headers.
 
-/// How a body holds its documents.
+/// The way in which a body contains its documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// It is one JSON document.
@@ -46,8 +46,8 @@ impl Form {
 /// The longest `content-type` that is read, in bytes.
 const MAX_TYPE: usize = 1024;
 
-/// Whether the server may see another document in the body of a request than weir, which reads JSON in UTF-8 whatever the type. It
-/// may if the body is coded, if the type names another charset, or if it names a form: one body can be JSON and a form.
+/// True if the server may see another document in the body of a request than weir, which reads JSON in UTF-8 whatever the type. It may if
+/// the body is coded, if the type names another charset, or if it names a form: one body can be JSON and a form.
 ///
 /// Servers differ in how they split a type, so a hostile one is looked at as a whole.
 #[must_use]
@@ -60,7 +60,7 @@ pub fn may_be_other_than_json(content_type: &[u8], content_encoding: &[u8]) -> b
         || contains(content_type, b"multipart/")
 }
 
-/// How a body holds the form of an HTML page, in UTF-8.
+/// The way in which a body contains the form of an HTML page, in UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HtmlForm {
     /// Pairs of a name and a value.
@@ -121,12 +121,12 @@ fn boundary(content_type: &str) -> Option<Vec<u8>> {
 /// The longest boundary, in bytes (RFC 2046, section 5.1.1).
 const MAX_BOUNDARY: usize = 70;
 
-/// Whether a text is not empty, and has no characters that any server treats otherwise outside of quotes.
+/// True if a text is not empty, and has no characters that any server treats specially outside of quotes.
 pub(super) fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-._".contains(&byte))
 }
 
-/// Whether a part of this type is a text in UTF-8.
+/// True if a part of this type is a text in UTF-8.
 pub(super) fn is_plain_text(content_type: &[u8]) -> bool {
     media_type(content_type).eq_ignore_ascii_case(b"text/plain")
         && !content_type.contains(&b',')
@@ -144,8 +144,8 @@ fn is_coded(content_encoding: &[u8]) -> bool {
     !codings.all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity"))
 }
 
-/// Whether every charset that a `content-type` names is one of these. Where the word stands otherwise than as `charset=NAME`, a
-/// server may still find a name: then it is unknown.
+/// True if every charset that a `content-type` names is one of these. If the word is not in the form `charset=NAME`, a server may still
+/// find a name: then it is unknown.
 fn charsets_are(content_type: &[u8], known: &[&[u8]]) -> bool {
     let parts = content_type.split(|byte| matches!(byte, b';' | b','));
     parts.filter(|part| contains(part, b"charset")).all(|part| {
@@ -156,7 +156,7 @@ fn charsets_are(content_type: &[u8], known: &[&[u8]]) -> bool {
     })
 }
 
-/// Whether a text contains a word, in capitals or not.
+/// True if a text contains a word, in capitals or not.
 pub(super) fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
 }

@@ -17,7 +17,7 @@ const MAX_PAYLOAD: u32 = 24 * 1024 * 1024;
 const OVERHEAD: u32 = 16;
 const CHECKSUM: u32 = 4;
 
-/// What a stream is made of.
+/// A piece of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     /// A whole payload.
@@ -31,10 +31,10 @@ pub(super) enum Piece<'a> {
 /// Finds the payloads in a stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Framing {
-    /// The two lengths, of which so many bytes have come.
+    /// The two lengths. `read` bytes of them have arrived.
     lengths: [u8; 8],
     read: usize,
-    /// What is still to come before the payload, of the payload, and behind it.
+    /// The bytes still to come before the payload, of the payload, and behind it.
     before: u32,
     payload: u32,
     behind: u32,
@@ -98,7 +98,7 @@ impl Framing {
     }
 }
 
-/// The next bytes, of which `left` are still to come, and the rest.
+/// Splits off the next bytes: at most `left`, which decreases by their number. Returns them and the rest.
 fn pass<'a>(left: &mut u32, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     let passed = bytes.len().min(*left as usize);
     *left = left.saturating_sub(u32::try_from(passed).unwrap_or(u32::MAX));

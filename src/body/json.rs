@@ -16,10 +16,10 @@ use super::run;
 use super::scan::Unreadable;
 use super::values::{Found, Values};
 
-/// How deep objects and arrays may nest: `[[1]]` is 2. A deeper document is unreadable.
+/// The maximum nesting of objects and arrays: `[[1]]` is 2. A deeper document is unreadable.
 pub const MAX_NESTING: usize = 1024;
 
-/// What comes next.
+/// The next expected input.
 #[derive(Clone, Copy, Debug)]
 enum At {
     /// A value.
@@ -48,7 +48,7 @@ enum At {
     Surrogate { high: u16, backslash: bool },
     /// More of a number, or its end.
     Number(Part),
-    /// The rest of a word, of which so many bytes have passed.
+    /// The rest of a word, after so many bytes of it.
     Word(Word, u8),
     /// Nothing: the document is unreadable.
     Failed(Unreadable),
@@ -72,7 +72,7 @@ impl Word {
     }
 }
 
-/// What has been read of a number last.
+/// The part of a number that was read last.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Minus,
@@ -87,7 +87,7 @@ enum Part {
     ExponentDigits,
 }
 
-/// How many bytes of a character are missing, and between which bounds the next one is (Unicode, table 3-7).
+/// The number of missing bytes of a character, and the bounds of the next one (Unicode, table 3-7).
 #[derive(Clone, Copy, Debug)]
 struct Unicode {
     left: u8,
@@ -95,7 +95,7 @@ struct Unicode {
     max: u8,
 }
 
-/// What becomes of the string that is being read.
+/// The use of the string that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     /// It is only checked.
@@ -111,7 +111,7 @@ enum Use {
 struct Level {
     /// The paths that lead further into it.
     paths: Set,
-    /// Of an object: the paths whose key has occurred. Of an array: the index of the item.
+    /// In an object: the paths whose key has occurred. In an array: the index of the item.
     seen: u32,
 }
 
@@ -119,7 +119,7 @@ struct Level {
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     at: At,
-    /// How many objects and arrays are open.
+    /// The number of open objects and arrays.
     depth: usize,
     /// Bit `n` is set if the open one with `n` around it is an object.
     objects: [u64; MAX_NESTING / 64],
@@ -128,11 +128,11 @@ pub(super) struct Document {
     levels: [Level; MAX_DEPTH],
     /// The paths that lead to the value that comes next.
     here: Set,
-    /// The values that paths lead to, of which this one is being read.
+    /// The paths that end at the value that is being read.
     ends: Set,
     in_key: bool,
     string: Use,
-    /// Of a key: the paths that it may still match, and how many bytes of it did.
+    /// In a key: the paths that it may still match, and how many of its bytes have matched.
     matching: Set,
     matched: usize,
     /// The same for a server that ignores case, with the bytes of the path's key.
@@ -175,24 +175,24 @@ impl Document {
         self.depth == 0 && matches!(self.at, At::Value)
     }
 
-    /// Whether the outermost value is an array, if it is an array or an object.
+    /// True if the outermost value is an array, if it is an array or an object.
     pub(super) const fn is_array(&self) -> bool {
         let [objects, ..] = self.objects;
         objects & 1 == 0
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     pub(super) const fn is_done(&self) -> bool {
         matches!(self.at, At::Done)
     }
 
-    /// How many items the outermost array of a document that has ended has; 1 of an empty one, and of what is no array.
+    /// The number of items in the outermost array of a document that has ended; 1 for an empty one, and for any other value.
     pub(super) const fn items(&self) -> u64 {
         let [outermost, ..] = self.levels;
         if self.is_array() { outermost.seen as u64 + 1 } else { 1 }
     }
 
-    /// Why the document is unreadable already.
+    /// The reason for which the document is unreadable already.
     pub(super) fn failed(&self) -> Option<Unreadable> {
         match self.at {
             At::Failed(why) => Some(why),
@@ -300,7 +300,7 @@ impl Document {
         }
     }
 
-    /// What comes after a value.
+    /// The state after a value.
     fn next(&self) -> At {
         if self.depth == 0 { At::Done } else { At::Next }
     }
@@ -415,7 +415,7 @@ impl Document {
         At::Colon
     }
 
-    /// The paths of which some servers take the key, as far as it has been read, for theirs.
+    /// The paths whose key some servers take the current key for, as far as it has been read.
     fn similar_here(&self, paths: &Paths) -> Set {
         let (depth, length) = (self.depth.wrapping_sub(1), self.similar_matched);
         self.similar.filter(|path| paths.key(path, depth).len() == length)

@@ -12,7 +12,7 @@ pub const MAX_IDS: usize = 64;
 /// The bytes of all ids together, with a line feed after each.
 pub const MAX_ID_BYTES: usize = 2048;
 
-/// What a response in JSON-RPC names.
+/// The calls that a response in JSON-RPC names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ids {
     /// One call, by its id in JSON.
@@ -21,7 +21,7 @@ pub enum Ids {
     Batch(Box<str>),
 }
 
-/// Where a byte is.
+/// The place of a byte.
 #[derive(Clone, Copy, Debug)]
 enum At {
     /// Between values.
@@ -32,7 +32,7 @@ enum At {
     Scalar,
 }
 
-/// What becomes of the string, number or word that is being read.
+/// The use of the string, number or word that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Nothing,
@@ -42,10 +42,10 @@ enum Use {
     Id,
 }
 
-/// What a call has for an id.
+/// The id of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Id {
-    /// None: it is a notification.
+    /// No id: it is a notification.
     Missing,
     /// A string or a number.
     Known,
@@ -62,7 +62,7 @@ const LONGEST_KEY: usize = 14;
 pub struct IdScanner {
     at: At,
     token: Use,
-    /// How many objects and arrays are open.
+    /// The number of open objects and arrays.
     depth: usize,
     is_batch: bool,
     /// The body, or the item of the batch that is open, is an object.
@@ -74,7 +74,7 @@ pub struct IdScanner {
     is_id: bool,
     id: Id,
     ids: Vec<u8>,
-    /// Where the id of the open call begins.
+    /// The beginning of the open call's id.
     begun: usize,
     items: usize,
     count: usize,
@@ -170,7 +170,7 @@ impl IdScanner {
         }
     }
 
-    /// Whether the members of a call are here, and not those of a value in it.
+    /// True if the members of a call are here, and not those of a value in it.
     const fn is_in_members(&self) -> bool {
         self.in_call && self.depth == 1 + self.is_batch as usize
     }
@@ -196,7 +196,7 @@ impl IdScanner {
             (0, b'[') => self.is_batch = true,
             (0, b'{') => self.begin_call(),
             (1, b'{') if self.is_batch => self.begin_call(),
-            // What is no call is answered, too, as one whose id is not known.
+            // An item that is not a call is answered, too, as one whose id is not known.
             (1, _) if self.is_batch => {
                 self.begin_call();
                 self.id = Id::Null;

@@ -14,12 +14,12 @@ use super::values::MAX_TEXT;
 /// The longest line of a part's head. The names of a field and a file are in one.
 const MAX_LINE: usize = 3 * 1024;
 
-/// What the next byte belongs to.
+/// The element to which the next byte belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     /// The first delimiter, which is all that may come.
     Start,
-    /// What follows a delimiter: a line's end and a part, or two hyphens and the end.
+    /// The bytes after a delimiter: a line's end and a part, or two hyphens and the end.
     Delimiter,
     DelimiterCr,
     DelimiterHyphen,
@@ -34,15 +34,15 @@ enum At {
 /// The part that is being read.
 #[derive(Debug, Default)]
 struct Part {
-    /// Which lines its head has.
+    /// The lines that its head has.
     lines: [bool; LINES.len()],
     name: String,
     /// It is a file, or coded, or of another type than text: no server, or not each, reads its bytes as the value of a field.
     is_unclear: bool,
     is_wanted: bool,
-    /// What its head says, if it says it.
+    /// The length that its head states, if it does.
     told_length: Option<usize>,
-    /// Of its body and the delimiter, so far.
+    /// The length of its body and the delimiter, so far.
     length: usize,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Multipart {
     part: Part,
     /// A line of the head, or as much of a wanted body as shows that it is too long.
     kept: Vec<u8>,
-    /// How many bytes have come since the last line's end, or since the form began.
+    /// The number of bytes since the last line's end, or since the form began.
     column: usize,
     after_cr: bool,
 }
@@ -143,7 +143,7 @@ impl Multipart {
         }
     }
 
-    /// How many bytes there are from the end of a part's body to the end of the delimiter.
+    /// The number of bytes from the end of a part's body to the end of the delimiter.
     const fn tail(&self) -> usize {
         self.delimiter.text.len().saturating_add(2)
     }
@@ -268,7 +268,7 @@ impl Delimiter {
         new
     }
 
-    /// Whether it ends with this byte.
+    /// Adds a byte. True if the delimiter ends with it.
     fn next(&mut self, byte: u8) -> bool {
         self.step(byte);
         let is_whole = self.matched == self.text.len();

@@ -9,20 +9,20 @@ pub const MAX_MILLIONTHS: u64 = 1_000_000_000_000 * ONE;
 /// One, in millionths.
 const ONE: u64 = 1_000_000;
 
-/// What a number counts, as whole millionths from 0 to [`MAX_MILLIONTHS`].
+/// A number that is not negative, in whole millionths from 0 to [`MAX_MILLIONTHS`].
 ///
 /// A number with more than six decimal places is rounded up, so a cost is never too small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millionths(u64);
 
 impl Millionths {
-    /// So many millionths, at most [`MAX_MILLIONTHS`].
+    /// Returns this number of millionths, at most [`MAX_MILLIONTHS`].
     #[must_use]
     pub const fn new(millionths: u64) -> Self {
         Self(if millionths < MAX_MILLIONTHS { millionths } else { MAX_MILLIONTHS })
     }
 
-    /// How many millionths.
+    /// The number of millionths.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -45,13 +45,13 @@ pub struct Number {
 }
 
 impl Number {
-    /// How far it is from 0.
+    /// The distance from 0.
     #[must_use]
     pub const fn magnitude(self) -> Millionths {
         self.magnitude
     }
 
-    /// What it counts; `None` if it is negative.
+    /// The number as a count; `None` if it is negative.
     #[must_use]
     pub fn counted(self) -> Option<Millionths> {
         (!self.is_negative).then_some(self.magnitude)
@@ -132,7 +132,7 @@ impl Decimal {
         }
     }
 
-    /// Whether the digit fits.
+    /// Adds a digit. True if it fits.
     fn push(&mut self, digit: u8) -> bool {
         let digit = u64::from(digit & 0xf);
         let fits = self.digits < FULL;

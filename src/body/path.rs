@@ -46,7 +46,7 @@ impl Set {
         Self(self.0 | other.0)
     }
 
-    /// Those of the first 32, as bits.
+    /// The first 32 paths of the set, as bits.
     #[expect(clippy::cast_possible_truncation, reason = "it is what is wanted")]
     pub(super) const fn low(self) -> u32 {
         self.0 as u32
@@ -73,7 +73,7 @@ impl Set {
         })
     }
 
-    /// Those that pass.
+    /// The paths that pass.
     pub(super) fn filter(self, pass: impl Fn(usize) -> bool) -> Self {
         self.paths().filter(|path| pass(*path)).map(Self::of).fold(Self::EMPTY, Self::with)
     }
@@ -111,7 +111,7 @@ pub struct Paths {
     indexes: ByDepth,
     /// The paths with so many segments, minus one.
     ends: ByDepth,
-    /// Whether a client has written the bodies: see [`Paths::of_clients`].
+    /// True if a client has written the bodies: see [`Paths::of_clients`].
     of_clients: bool,
     /// Finds where a value may stand. `None`: some path has no key, so each document has to be read.
     search: Option<Search>,
@@ -185,7 +185,7 @@ impl Paths {
         Ok(table)
     }
 
-    /// How many paths there are.
+    /// The number of paths.
     #[must_use]
     pub fn count(&self) -> usize {
         self.paths.len()
@@ -213,17 +213,17 @@ impl Paths {
         paths.paths().map(|path| Set::of(value(path).into())).fold(Set::EMPTY, Set::with)
     }
 
-    /// Those of `paths` whose segment after `depth` others is a key.
+    /// The paths among `paths` whose segment after `depth` others is a key.
     pub(super) fn with_key(&self, paths: Set, depth: usize) -> Set {
         paths.and(at(&self.keys, depth))
     }
 
-    /// Those of `paths` whose key some servers may take another one for.
+    /// The paths among `paths` whose key some servers may confuse with another one.
     pub(super) const fn with_similar_key(&self, paths: Set) -> Set {
         if self.of_clients { paths } else { Set::EMPTY }
     }
 
-    /// Those of `paths` whose segment after `depth` others is this index, or any.
+    /// The paths among `paths` whose segment after `depth` others is this index, or any.
     pub(super) fn with_index(&self, paths: Set, depth: usize, index: u32) -> Set {
         let exact = paths.and(at(&self.indexes, depth));
         let exact = exact.filter(|path| self.segment(path, depth) == Some(&Segment::Index(index)));
@@ -253,13 +253,13 @@ fn add(by_depth: &mut ByDepth, depth: usize, path: Set) {
 /// A path that cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathError {
-    /// Which of the paths, counted from 0.
+    /// The index of the path, from 0.
     pub path: usize,
-    /// Where in its text, in bytes.
+    /// The place in its text, in bytes.
     pub byte: usize,
     /// Its text.
     pub value: String,
-    /// What is allowed there.
+    /// The syntax that is allowed there.
     pub allowed: &'static str,
 }
 
@@ -271,7 +271,7 @@ impl fmt::Display for PathError {
 
 impl core::error::Error for PathError {}
 
-/// Where a path is wrong, in bytes, and what is allowed there.
+/// The place of a mistake in a path, in bytes, and the syntax that is allowed there.
 type Wrong = (usize, &'static str);
 
 fn compile(text: &str) -> Result<Vec<Segment>, Wrong> {
@@ -316,7 +316,7 @@ fn key(text: &str, byte: usize) -> Result<(Segment, &str), Wrong> {
     Ok((Segment::Key(key.as_bytes().into()), rest))
 }
 
-/// What stands in brackets, and what follows them.
+/// Reads the segment in brackets, and returns it with what follows them.
 fn bracket(text: &str, byte: usize) -> Result<(Segment, &str), Wrong> {
     const ALLOWED: &str = "`[0]`, `[*]` or `['key']`; an index is at most 4294967295";
     let (segment, rest) = if let Some(rest) = text.strip_prefix('*') {

@@ -11,7 +11,7 @@ const fn below(word: u64, bound: u8) -> u64 {
     word.wrapping_sub(all(bound)) & !word & all(0x80)
 }
 
-/// How many bytes there are before the first one that ends a run. `ends` marks it in a word, `is_end` knows it alone.
+/// Counts the bytes before the first one that ends a run. `ends` marks it in a word, `is_end` tests a single byte.
 fn run(bytes: &[u8], mut ends: impl FnMut(u64) -> u64, is_end: impl Fn(u8) -> bool) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
@@ -24,8 +24,8 @@ fn run(bytes: &[u8], mut ends: impl FnMut(u64) -> u64, is_end: impl Fn(u8) -> bo
     whole + rest.iter().position(|&byte| is_end(byte)).unwrap_or(rest.len())
 }
 
-/// How many bytes of a JSON string there are before a quote, a backslash or a control character.
-/// The flag: they are all ASCII. Where one of the next seven bytes is not, the flag may be false as well.
+/// Counts the bytes of a JSON string before a quote, a backslash or a control character.
+/// The flag: they are all ASCII. If one of the next seven bytes is not, the flag may be false as well.
 pub(super) fn of_string(bytes: &[u8]) -> (usize, bool) {
     let mut seen = 0;
     let length = run(
@@ -42,7 +42,7 @@ pub(super) fn of_string(bytes: &[u8]) -> (usize, bool) {
     (length, ascii)
 }
 
-/// How many bytes there are before a CR or LF.
+/// Counts the bytes before a CR or LF.
 pub(super) fn of_line(bytes: &[u8]) -> usize {
     run(
         bytes,

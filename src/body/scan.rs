@@ -12,7 +12,7 @@ use super::search::{Hits, Separator};
 use super::sse::{Framing, Piece};
 use super::values::{Ambiguous, Value, Values};
 
-/// Why a body, or a document in it, cannot be read to its end. What was found before remains.
+/// The reason for which a body, or a document in it, cannot be read to its end. Values found before remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// It is no JSON (RFC 8259), or it is cut off. Also: a surrogate alone, which is no character; a byte order mark.
@@ -25,9 +25,9 @@ pub enum Unreadable {
 
 /// Reads one body, in chunks that may be cut anywhere, and keeps the values at some paths.
 ///
-/// In an event stream, in JSON lines and in frames, each event, line or payload is a document of its own, and all of them share the values. What is found in
-/// a document before an error counts, and the documents after it are read. Most documents are not read at all: those that do not
-/// have the last key of any path.
+/// In an event stream, in JSON lines and in frames, each event, line or payload is a document of its own, and all of them share the values.
+/// The values in a document before an error count, and the documents after it are read. Most documents are not read at all: those that do
+/// not have the last key of any path.
 #[derive(Debug)]
 pub struct Scanner {
     paths: Arc<Paths>,
@@ -48,10 +48,10 @@ enum Stream {
     Frames(frames::Framing),
 }
 
-/// How much of the text `[DONE]` the data of the event begins with. It ends streams of OpenAI, and it is no JSON.
+/// The part of the text `[DONE]` that the event's data has matched so far. It ends streams of OpenAI, and it is no JSON.
 #[derive(Clone, Copy, Debug)]
 enum Done {
-    /// So many bytes, and the data has no others.
+    /// This number of bytes, and the data has no others.
     Begun(usize),
     /// All of it.
     Whole,
@@ -120,7 +120,7 @@ impl Scanner {
         }
     }
 
-    /// Whether no byte of the next document has been read, so that it may be skipped.
+    /// True if no byte of the next document has been read, so that it may be skipped.
     fn is_between_documents(&self) -> bool {
         self.document.is_blank()
             && match &self.stream {
@@ -199,7 +199,8 @@ impl Scanner {
         Ok(())
     }
 
-    /// Why a body of [`Form::Json`] or [`Form::Frames`] is unreadable, as far as is known now. After that, nothing more is found in it.
+    /// The reason for which a body of [`Form::Json`] or [`Form::Frames`] is unreadable, as far as is known now. After that, nothing more is
+    /// found in it.
     #[must_use]
     pub fn error(&self) -> Option<Unreadable> {
         match &self.stream {
@@ -209,8 +210,8 @@ impl Scanner {
         }
     }
 
-    /// Of a body of [`Form::Json`] that has ended: how many items its outermost array has. It is 1 of an empty array, and of a body that
-    /// is no array.
+    /// The number of items in the outermost array of a body of [`Form::Json`] that has ended. It is 1 for an empty array, and for a body
+    /// that is no array.
     #[must_use]
     pub const fn items(&self) -> u64 {
         self.document.items()
@@ -223,21 +224,22 @@ impl Scanner {
         self.values.get(path)
     }
 
-    /// Whether the last document that had a number had a value at this path, too. Of one that was cut off this is
-    /// unknown, and false.
+    /// True if the last document that had a number had a value at this path, too. False if that document was cut off, because then it is
+    /// unknown.
     #[must_use]
     pub fn is_beside_last(&self, path: usize) -> bool {
         self.values.is_in_counting(path)
     }
 
-    /// Whether each number so far is the last one at its path, in one JSON document: the document has ended, or the body is whole and no array.
+    /// True if each number so far is the last one at its path, in one JSON document: the document has ended, or the body is whole and no
+    /// array.
     #[must_use]
     pub const fn is_final(&self, is_whole: bool) -> bool {
         matches!(self.stream, Stream::Json)
             && (self.document.is_done() || is_whole && !self.document.is_array())
     }
 
-    /// Whether the body says that it has ended: by the end of its JSON document, or as streams of OpenAI do.
+    /// True if the body says that it has ended: by the end of its JSON document, or as streams of OpenAI do.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         match &self.stream {
@@ -280,7 +282,7 @@ fn end_document(paths: &Paths, document: &mut Document, values: &mut Values) {
     if document.is_blank() {
         return;
     }
-    // What was found before an error counts.
+    // Values found before an error count.
     let end = document.end(values);
     values.end_document(end.is_ok(), false);
     document.restart(paths);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where in a stream of documents a wanted value may stand. The documents before that need no reading.
+//! Finds the places in a stream of documents that may have a wanted value. The documents before that need no reading.
 //!
-//! A value stands at a path only if the document has the path's last key: as the path spells it, in quotes, or with an escape. So a
-//! document that has neither these bytes nor an escape that may stand for a character of a key has no wanted value.
+//! A document has a value at a path only if it contains the path's last key: as the path spells it, in quotes, or with an escape. So a
+//! document that has neither these bytes nor an escape that may replace a character of a key has no wanted value.
 
 use memchr::memmem::Finder;
 use memchr::{memchr, memrchr};
 
 use super::path::MAX_PATHS;
 
-/// What to search for: the last key of each path, and the escapes.
+/// The needles: the last key of each path, and the escapes.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     needles: Vec<Finder<'static>>,
@@ -38,7 +38,7 @@ impl Search {
         Self { needles: needles.iter().map(|needle| Finder::new(needle).into_owned()).collect() }
     }
 
-    /// Whether a document may have a wanted value.
+    /// True if a document may have a wanted value.
     pub(super) fn finds(&self, document: &[u8]) -> bool {
         self.needles.iter().any(|needle| needle.find(document).is_some())
     }
@@ -48,7 +48,7 @@ impl Search {
 pub(super) struct Hits<'a> {
     search: &'a Search,
     chunk: &'a [u8],
-    /// Where each needle occurs next: the end of the chunk, if it does not.
+    /// The next occurrence of each needle: the end of the chunk, if there is none.
     next: [Option<usize>; MAX_PATHS + 1],
 }
 
@@ -57,7 +57,7 @@ impl<'a> Hits<'a> {
         Self { search, chunk, next: [None; MAX_PATHS + 1] }
     }
 
-    /// Where the first needle begins at `from` or later; the end of the chunk, if there is none.
+    /// Finds the first needle that begins at `from` or later; the end of the chunk, if there is none.
     pub(super) fn first(&mut self, from: usize) -> usize {
         let mut first = self.chunk.len();
         let rest = self.chunk.get(from..).unwrap_or_default();
@@ -71,8 +71,8 @@ impl<'a> Hits<'a> {
     }
 }
 
-/// What ends a document in a stream. Where a chunk cuts the end of a document, or where lines end with a CR alone, it is not seen
-/// here: the document is read.
+/// The end of a document in a stream. If a chunk cuts the end of a document, or lines end with a CR alone, it is not seen here: the
+/// document is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Separator {
     /// A line feed.
@@ -82,7 +82,7 @@ pub(super) enum Separator {
 }
 
 impl Separator {
-    /// How many bytes there are up to the end of the last document that ends in `bytes`; 0 if none does.
+    /// The length up to the end of the last document that ends in `bytes`; 0 if none does.
     pub(super) fn last(self, bytes: &[u8]) -> usize {
         let mut end = bytes.len();
         while let Some(place) = memrchr(b'\n', bytes.get(..end).unwrap_or_default()) {
@@ -94,7 +94,7 @@ impl Separator {
         0
     }
 
-    /// How many bytes there are up to the end of the first document that ends in `bytes`: all of them, if none does.
+    /// The length up to the end of the first document that ends in `bytes`: all of them, if none does.
     pub(super) fn first(self, bytes: &[u8]) -> usize {
         let mut from = 0;
         while let Some(place) = memchr(b'\n', bytes.get(from..).unwrap_or_default()) {
@@ -106,7 +106,7 @@ impl Separator {
         bytes.len()
     }
 
-    /// Whether the line feed at `place` ends a document.
+    /// True if the line feed at `place` ends a document.
     fn ends_at(self, bytes: &[u8], place: usize) -> bool {
         let before = bytes.get(..place).unwrap_or_default();
         match self {

@@ -7,7 +7,7 @@
 
 use super::run;
 
-/// What an event stream is made of.
+/// A piece of an event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     /// Some of the data of the current event.
@@ -16,12 +16,12 @@ pub(super) enum Piece<'a> {
     End,
 }
 
-/// Where in its line the next byte is.
+/// The place of the next byte in its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     /// Within a byte order mark; so many of its bytes have passed.
     Mark(usize),
-    /// In the name of a field, of which so many bytes are those of `data`.
+    /// In the name of a field; so many bytes of it match `data`.
     Name(usize),
     /// After the colon of `data`: one space is skipped.
     Space,
@@ -49,7 +49,7 @@ impl Framing {
         Self { at: At::Mark(0), after_cr: false, has_data: false }
     }
 
-    /// Whether the next byte begins an event, or a line of one that has no data yet.
+    /// True if the next byte begins an event, or a line of one that has no data yet.
     pub(super) const fn is_between_events(&self) -> bool {
         matches!(self.at, At::Mark(0) | At::Name(0)) && !self.after_cr && !self.has_data
     }

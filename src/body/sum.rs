@@ -18,7 +18,7 @@ const MAX_WEIGHT: u64 = 1_000_000;
 /// The product of a number and a weight counts these parts of a unit.
 const PARTS: u128 = 1_000_000_000_000;
 
-/// What is allowed as a weight.
+/// The allowed weights.
 const ALLOWED: &str = "a decimal number from 0 to 1000000 with at most six decimal places, such as 1 or 0.25";
 
 /// The factor of a term, from 0 to 1,000,000 in steps of a millionth.
@@ -49,7 +49,7 @@ impl Weight {
 pub struct WeightError {
     /// The text.
     pub value: String,
-    /// What is allowed.
+    /// The allowed weights.
     pub allowed: &'static str,
 }
 
@@ -73,9 +73,9 @@ impl core::error::Error for WeightError {}
 pub struct Term {
     /// Its factor.
     pub weight: Weight,
-    /// Where it may stand: the first value that is a number and not negative counts.
+    /// The values that may hold the number: the first that is a number and not negative counts.
     pub values: Vec<usize>,
-    /// The value of which the number is a part of it that has another factor. It is at most all of it.
+    /// A value that is included in this number but has another factor. It is at most all of the number.
     pub part: Option<(usize, Weight)>,
 }
 
@@ -83,14 +83,14 @@ pub struct Term {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
     terms: Vec<Term>,
-    /// What it is divided by.
+    /// The divisor.
     per: u64,
 }
 
 /// A sum of more than [`MAX_TERMS`] terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SumError {
-    /// How many terms there are.
+    /// The number of terms.
     pub terms: usize,
 }
 

@@ -12,7 +12,7 @@ const MAX_NAME: usize = 3 * 1024;
 /// Reads the pairs of a form, in chunks that may be cut anywhere.
 #[derive(Debug)]
 pub(super) struct Urlencoded {
-    /// Of the pair that is being read, as they were sent.
+    /// The name of the pair that is being read, as it was sent.
     name: Vec<u8>,
     value: Vec<u8>,
     in_value: bool,
@@ -68,7 +68,7 @@ impl Urlencoded {
     }
 }
 
-/// Takes `+` and escapes away. Returns `false` if an escape is wrong; then the text ends before it.
+/// Decodes `+` and escapes. Returns `false` if an escape is wrong; then the text ends before it.
 fn decode(text: &mut Vec<u8>) -> bool {
     let (mut from, mut to) = (0, 0);
     while let Some(&byte) = text.get(from) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a scanner has found.
+//! The values that a scanner has found.
 
 use super::number::Number;
 use super::path::{MAX_PATHS, Set};
@@ -49,13 +49,13 @@ pub(super) enum Found {
 pub(super) struct Values {
     found: [Found; MAX_PATHS],
     ambiguous: Set,
-    /// Those that the current document has, and those that it had when the last number that counts came.
+    /// The values that the current document has, and those that it had when the last number that counts came.
     document: Set,
     at_number: Option<Set>,
-    /// Those of the last document that had such a number.
+    /// The values of the last document that had such a number.
     counting: Set,
     texts: Vec<u8>,
-    /// Where the text that is being read starts.
+    /// The start of the text that is being read.
     begun: usize,
     too_long: bool,
 }
@@ -85,7 +85,7 @@ impl Values {
         self.ambiguous = self.ambiguous.with(paths);
     }
 
-    /// A document has ended. What one that was cut off has beside its last number is unknown, but for an array, whose items have ended.
+    /// Ends a document. If it was cut off, the values beside its last number are unknown, except in an array, whose items have ended.
     pub(super) fn end_document(&mut self, is_whole: bool, is_array: bool) {
         let document = core::mem::take(&mut self.document);
         if let Some(at_number) = self.at_number.take() {
@@ -97,7 +97,7 @@ impl Values {
         }
     }
 
-    /// Whether the last document that had a number had this value, too.
+    /// True if the last document that had a number had this value, too.
     pub(super) fn is_in_counting(&self, path: usize) -> bool {
         self.counting.contains(path)
     }

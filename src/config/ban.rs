@@ -32,6 +32,6 @@ pub(super) fn read(view: &View<'_, BanFields>, errors: &mut Errors) -> Option<Ba
     if max < duration {
         errors.add(&view.path_of(&BAN.max), "less than `duration`", "`duration` to 366d");
     }
-    // What else a ban may not have, the fields do not allow.
+    // The fields exclude all other invalid bans.
     Ban::new(view.get(&BAN.after), view.get(&BAN.window), duration, factor, max).ok()
 }

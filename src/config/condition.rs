@@ -40,7 +40,7 @@ object! {
     not: Option<Nested<ConditionFields>> = nested(&CONDITION).optional("This does not hold."),
 }
 
-/// A list of conditions of which one is enough.
+/// A list of alternative conditions.
 pub(super) const fn list_of() -> Typed<List<Nested<ConditionFields>>> {
     list(const { &nested(&CONDITION) }, 0, MAX_CONDITIONS)
 }
@@ -49,8 +49,8 @@ pub(super) fn read_all(views: &Items<'_, Nested<ConditionFields>>) -> Vec<Condit
     views.iter().map(|view| read(&view)).collect()
 }
 
-/// Cheap tests come first, those that read more of the request after them, then regular expressions, and last those for which the
-/// request waits.
+/// Puts the fastest tests first, then those that read more of the request, then regular expressions, and last those for which the request
+/// waits.
 pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
     let mut all = Vec::new();
     if let Some(methods) = view.get(&CONDITION.method) {
@@ -127,7 +127,7 @@ object! {
     trailing_slash: Word<TrailingSlash> = trailing_slash(),
 }
 
-/// Whether a slash at the end of a path makes another path.
+/// The field that says whether a slash at the end of a path makes another path.
 pub(super) const fn trailing_slash() -> Draft<Word<TrailingSlash>> {
     word(&TRAILING_SLASH).default("\"ambiguous\"", "What a slash at the end of the path means.")
 }
@@ -233,7 +233,7 @@ object! {
     semicolon: Word<Semicolon> = semicolon(),
 }
 
-/// Whether a `;` ends a query parameter.
+/// The field that says whether a `;` ends a query parameter.
 pub(super) const fn semicolon() -> Draft<Word<Semicolon>> {
     word(&SEMICOLON).default("\"ambiguous\"", "What a `;` in the query means.")
 }
@@ -283,7 +283,7 @@ fn claim_test(view: &View<'_, ClaimTestFields>) -> Condition {
     Condition::Attribute(claim, value_test!(view, CLAIM_TEST))
 }
 
-/// Where jwt_authn puts the claims of a token.
+/// The field with the place in which jwt_authn puts the claims of a token.
 pub(super) const fn payload() -> Draft<Text> {
     text(&TEXT).default("\"jwt_payload\"", "Where jwt_authn puts the claims: its `payload_in_metadata`.")
 }
@@ -353,7 +353,7 @@ pub(super) const fn field() -> Draft<Text> {
     text(&TEXT).required("The field's name, decoded. In a form with a field of this name in other capitals, it cannot be read.")
 }
 
-/// What a field means that the query has, too: how the path of the field begins.
+/// The field for the meaning of a form's field that the query has, too: the beginning of the field's path.
 pub(super) const fn in_query() -> Draft<Word<&'static str>> {
     word(&IN_QUERY).default("\"unreadable\"", "What a parameter of this name in the query means.")
 }

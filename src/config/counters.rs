@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `counters`: policies that count under one name. Their limits must be the same: the state of a limit means nothing to another one.
-//! The exceptions are leaky buckets of one rate, whose state is a time, so that only how far it may lie ahead differs; and
-//! `concurrency` limits of one ttl, whose state is the permits that are held.
+//! `counters`: policies that count under one name. Their limits must be the same: one limit cannot read the state of another. There are two
+//! exceptions. Leaky buckets of one rate have a time as their state, and differ only in how far it may be ahead. The state of `concurrency`
+//! limits of one ttl is the permits that are held.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &mut [Pol
     }
 }
 
-/// Whether both have the same tiers with the same limits, in the same order: what workers count by themselves has no names.
+/// True if both have the same tiers with the same limits, in the same order: what workers count by themselves has no names.
 fn counts_like(one: &Policy, other: &Policy) -> bool {
     let (ones, others) = (&one.tiers.tiers, &other.tiers.tiers);
     let is_scaled = one.scale.is_some() || other.scale.is_some();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What carries the core in Envoy, and which configurations it cannot carry.
+//! The hosts of the core in Envoy, and the configurations that a host does not support.
 
 use super::Config;
 use super::schema::{ConfigError, Errors};
@@ -9,7 +9,7 @@ use crate::policy::subject::{Part, Source};
 use crate::request::Property;
 use crate::request::module::{self, TEXTS};
 
-/// What carries the core in Envoy.
+/// The host of the core in Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// `weir.wasm`, the plugin. It carries every configuration.

@@ -3,16 +3,16 @@
 
 use super::schema::{Count, Flag, View, count, flag, object};
 
-/// Which denials are written to the journal, and how long it is.
+/// The denials that are written to the journal, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Journal {
     /// The most entries that the stream keeps.
     pub max_entries: u32,
-    /// How many of a hundred denials are written, drawn at random.
+    /// The percentage of denials that are written, drawn at random.
     pub sample_percent: u8,
     /// The most entries that one worker writes in a second.
     pub max_per_second: u32,
-    /// Whether denials in shadow mode are written.
+    /// True if denials in shadow mode are written.
     pub shadow: bool,
 }
 

@@ -14,17 +14,17 @@ use crate::policy::Queue;
 use crate::script::MAX_LIMITS;
 use crate::time::Micros;
 
-/// What clients see of a limit, and whether they wait for it.
+/// The part of a limit that clients see, and its permit queue.
 pub(super) struct Quota {
-    /// How many units the limit allows at once, or in a window.
+    /// The number of units that the limit allows at once, or in a window.
     pub units: u64,
     /// The time in which the quota comes back; `None` for requests in flight, which time does not bring back.
     pub window: Option<Micros>,
-    /// How long requests in flight take, as the operator estimates.
+    /// The operator's estimate of the duration of requests in flight.
     pub retry_estimate: Option<Micros>,
-    /// How requests wait for a permit, if they do.
+    /// The permit queue, if requests wait for a permit.
     pub queue: Option<Queue>,
-    /// From how many percent used on weir warns, if it does.
+    /// The percentage used from which on weir warns, if it does.
     pub warn_at_percent: Option<u8>,
 }
 

@@ -136,52 +136,52 @@ pub fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<S
 /// The largest configuration, in bytes of JSON.
 pub const MAX_LENGTH: usize = 1024 * 1024;
 
-/// How deep objects and lists may lie in each other. Envoy reads no protobuf that is nested more than 100 messages deep, and makes up to three
-/// of each object.
+/// The maximum nesting of objects and lists. Envoy reads no protobuf that is nested more than 100 messages deep, and makes up to three of
+/// each object.
 pub const MAX_NESTING: usize = 32;
 
-/// What to limit, and how to reach the store.
+/// The configuration: the policies, and the store.
 #[derive(Debug)]
 pub struct Config {
-    /// How weir asks Redis about limits.
+    /// The settings of the store.
     pub store: Store,
     /// The stores of all regions.
     pub regions: Regions,
-    /// Which proxies are trusted to report the client's address.
+    /// The proxies that are trusted to report the client's address.
     pub trust: Trust,
-    /// What policies need of request bodies.
+    /// The values of request bodies that policies need.
     pub request_body: RequestBody,
-    /// How clients ask what is left of their quota, if they may.
+    /// The endpoint for quota requests, if there is one.
     pub quota: Option<Quota>,
-    /// What to limit; from 1 to 256, names differ.
+    /// The policies: from 1 to 256, with different names.
     pub policies: Vec<Policy>,
-    /// Which of the policies may match a request.
+    /// Finds the policies that may match a request.
     index: Index,
     /// Requests to deny, before anything else.
     pub deny: Conditions,
     /// Requests to admit without asking Redis, unless denied.
     pub exempt: Conditions,
-    /// What clients see of the decisions of [`Config::deny`].
+    /// The responses to the decisions of [`Config::deny`].
     pub response: Settings,
-    /// Which denials are written to the journal; absent if none are.
+    /// The denials that are written to the journal; absent if none are.
     pub journal: Option<Journal>,
-    /// Which of the most denied subjects are logged; absent if none are.
+    /// The logging of the most denied subjects; absent if none are logged.
     pub top_denied: Option<Top>,
-    /// Whether each worker logs the subjects that use most.
+    /// The logging of the subjects that use most, by each worker.
     pub top_used: Option<Top>,
-    /// How what subjects have used is written to the store.
+    /// The settings with which usage is written to the store.
     pub usage_journal: UsageJournal,
-    /// Whether decisions are written to Envoy's filter state.
+    /// True if decisions are written to Envoy's filter state.
     pub emit_filter_state: bool,
-    /// Whether any policy tells true costs from responses.
+    /// True if any policy reads true costs from responses.
     pub settles: bool,
-    /// Whether any limit has a queue.
+    /// True if any limit has a queue.
     pub queues: bool,
     /// A number that names what was written, whatever the order of its fields.
     pub hash: u32,
 }
 
-/// How long a worker relies on a denial.
+/// The time for which a worker relies on a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenialTtl {
     /// The worker asks the store again after this at the earliest…
@@ -192,7 +192,7 @@ pub struct DenialTtl {
     pub unanswered: Micros,
 }
 
-/// What the configuration decides about a request, before Redis is asked.
+/// The configuration's decision about a request, before Redis is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evaluation {
     /// Its body has to come first. The host feeds it to a [`Body`] of [`Config::body`], and asks [`Config::evaluate_with_body`].
@@ -203,15 +203,15 @@ pub enum Evaluation {
     Deny(Option<usize>, Denial),
     /// Redis is asked about each of these checks; at least one.
     Check(InlineVec<Check>),
-    /// It only asks what is left of quotas: Redis is asked about each of these checks, if there are any, and weir answers the request.
-    /// Those of [`Mode::Enquiry`] take nothing.
+    /// It is a quota request: Redis is asked each of these checks, if there are any, and weir answers the request. Those of
+    /// [`Mode::Enquiry`] are charged nothing.
     Enquiry(InlineVec<Check>),
 }
 
-/// What is known of a request whose body has to come first.
+/// The part of a request's evaluation that does not need its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BeforeBody {
-    /// Where its client is: the address, of IPv6 the /64. `None` if that is not known.
+    /// The client's network: the address, of IPv6 the /64. `None` if that is not known.
     pub client: Option<Network>,
     /// The enforced checks of the policies that need nothing of the body: if one of them is denied, so is the request. Those of
     /// [`Across::Share`] are not among them, because other regions may lend what they lack.
@@ -228,10 +228,10 @@ const CLIENT_PREFIX: u8 = 64;
 pub enum Step<'a> {
     /// This condition of the global deny list holds. The evaluation ends.
     Denied(usize),
-    /// This condition of the global exempt list holds. The evaluation ends, unless the request is an enquiry: then its own policy may
+    /// This condition of the global exempt list holds. The evaluation ends, unless the request is a quota request: then its own policy may
     /// follow.
     Exempt(usize),
-    /// The request is an enquiry about the request of this method and path. All further steps are about that one.
+    /// The request is a quota request for the request of this method and path. All further steps are for that one.
     Enquiry(&'a [u8], &'a [u8]),
     /// The policy of this index decided so. The evaluation ends if this is a denial that is enforced.
     Policy(usize, &'a Ruling),
@@ -241,7 +241,7 @@ pub enum Step<'a> {
 trait Observer {
     fn step(&mut self, step: Step<'_>);
 
-    /// A step about the request that an enquiry is about.
+    /// A step for the request that a quota request asks for.
     fn of_enquiry(&mut self, step: Step<'_>) {
         self.step(step);
     }
@@ -299,8 +299,8 @@ impl Config {
         if errors.found.is_empty() { Ok(config) } else { Err(errors.found) }
     }
 
-    /// What to ask Redis for a request with these `attributes`, or the decision when Redis need not be asked. The order is:
-    /// global deny list, global exempt list, then the policies as written, of which the first that denies decides.
+    /// Returns the checks for a request with these `attributes`, or the decision if Redis need not be asked. The order is: global deny
+    /// list, global exempt list, then the policies as written. The first that denies decides.
     #[must_use]
     pub fn evaluate(&self, attributes: &dyn Attributes) -> Evaluation {
         match &self.request_body.wanted {
@@ -312,7 +312,7 @@ impl Config {
         }
     }
 
-    /// The same, of a request whose body has come.
+    /// The same, for a request whose body has arrived.
     #[must_use]
     pub fn evaluate_with_body(&self, attributes: &dyn Attributes, body: &Body) -> Evaluation {
         self.evaluate_request(&Request::new(attributes, &self.trust).with_body(body))
@@ -327,7 +327,7 @@ impl Config {
         waits.then(|| Body::whole(wanted, attributes, bytes))
     }
 
-    /// The body of a request, of which nothing has come yet; `None` if no policy needs any.
+    /// Returns the body of a request before any of it has arrived; `None` if no policy needs any.
     #[must_use]
     pub fn body(&self, attributes: &dyn Attributes) -> Option<Body> {
         self.request_body.wanted.as_ref().map(|wanted| Body::new(wanted, attributes))
@@ -339,7 +339,7 @@ impl Config {
         self.request_body.wanted.as_ref().map(Body::unreadable)
     }
 
-    /// What to ask Redis for `request`; see [`Config::evaluate`].
+    /// Returns the checks for `request`, or the decision; see [`Config::evaluate`].
     #[must_use]
     pub fn evaluate_request<'a>(&'a self, request: &Request<'a>) -> Evaluation {
         self.evaluate_steps(request, |_| {})
@@ -363,7 +363,7 @@ impl Config {
         self.decide_without_body(request, observer)
     }
 
-    /// The decision about a request whose body has not come, if it is denied in any event.
+    /// Returns the decision about a request whose body has not arrived, if it is denied in any event.
     fn decide_without_body<'a>(&'a self, request: &Request<'a>, observer: &mut impl Observer) -> Evaluation {
         if let Some(listed) = self.deny.first_without_body(request) {
             observer.certain(Step::Denied(listed));
@@ -443,7 +443,7 @@ impl Config {
         Some(self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan_at(check.scale))
     }
 
-    /// This worker's shares of the limits, if it keeps them by itself while the store is unavailable. An enquiry takes nothing of them.
+    /// This worker's shares of the limits, if it keeps them by itself while the store is unavailable. Quota requests use none of them.
     #[must_use]
     pub fn shares(&self, check: &Check) -> Option<Cow<'_, [Limit]>> {
         let policy =
@@ -461,33 +461,33 @@ impl Config {
         tiers.and_then(|tiers| tiers.get(check.tier)).map_or(&[], |tier| &tier.queues)
     }
 
-    /// What happens to a request that the store does not answer.
+    /// Returns the decision for a request that the store does not answer.
     #[must_use]
     pub fn on_failure(&self, check: &Check) -> OnFailure {
         self.policies.get(check.policy).map_or(self.store.on_failure, |policy| policy.on_failure)
     }
 
-    /// Whether weir warns of a limit of this check.
+    /// True if weir warns of a limit of this check.
     #[must_use]
     pub fn may_warn(&self, check: &Check) -> bool {
         let tier = self.policies.get(check.policy).and_then(|policy| policy.tiers.tiers.get(check.tier));
         tier.is_some_and(|tier| tier.views.iter().any(|view| view.warn_at().is_some()))
     }
 
-    /// How the true cost of a request is told from its response.
+    /// Returns the rules by which the true cost of a request is read from its response.
     #[must_use]
     pub fn settle(&self, check: &Check) -> &Settle {
         static NOTHING: Settle = Settle { cases: Vec::new() };
         self.policies.get(check.policy).map_or(&NOTHING, |policy| &policy.settle)
     }
 
-    /// How the limits hold across regions.
+    /// Returns how the limits hold across regions.
     #[must_use]
     pub fn regions_of(&self, check: &Check) -> Across {
         self.policies.get(check.policy).map_or(Across::Apart, |policy| policy.regions)
     }
 
-    /// How requests are taken in advance, if they are. An enquiry takes none.
+    /// Returns the lease of the policy, if requests are reserved in advance. A quota request reserves none.
     #[must_use]
     pub fn lease(&self, check: &Check) -> Option<Lease> {
         let policy = self.policies.get(check.policy)?;
@@ -501,9 +501,9 @@ impl Config {
         }
     }
 
-    /// How long a worker relies on a denial. Then it asks again, and sees what has changed in the store meanwhile: by an
-    /// operator (after `store.denial_ttl`), by an override (within a second), or by workers that returned what they had left
-    /// when their leases ended. A denial that may lead to a ban has to be counted in the store, so the worker asks again at once.
+    /// Returns the time for which a worker relies on a denial. Then it asks again, and sees what has changed in the store meanwhile: by an
+    /// operator (after `store.denial_ttl`), by an override (within a second), or by workers that returned unused units when their leases
+    /// ended. A denial that may lead to a ban has to be counted in the store, so the worker asks again at once.
     #[must_use]
     pub fn denial_ttl(&self, check: &Check, denial: &Decision) -> DenialTtl {
         let leases = self.lease(check).map_or(Micros(u64::MAX), |lease| lease.duration);
@@ -522,7 +522,7 @@ impl Config {
         }
     }
 
-    /// What clients see of a denial, given the policy that denied.
+    /// Returns the settings of the response to a denial, given the policy that denied.
     #[must_use]
     pub fn response(&self, policy: Option<usize>) -> &Settings {
         policy.and_then(|policy| self.policies.get(policy)).map_or(&self.response, |policy| &policy.response)

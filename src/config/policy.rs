@@ -173,7 +173,7 @@ pub(super) fn read(
     policy
 }
 
-/// Where the name stands under which the limits of a policy count.
+/// The path of the name under which the limits of a policy count.
 pub(super) fn path_of_counters(policy: &View<'_, PolicyFields>) -> String {
     match policy.get(&POLICY.counters) {
         Some(_) => policy.path_of(&POLICY.counters),

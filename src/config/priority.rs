@@ -36,7 +36,7 @@ pub(super) fn read(classes: &Items<'_, Nested<ClassFields>>, errors: &mut Errors
     classes.iter().map(&mut class).collect()
 }
 
-/// Of a limit of one unit, nothing can be kept.
+/// Checks the classes against the limits: no share of a limit of one unit can be kept.
 pub(super) fn check(classes: &Items<'_, Nested<ClassFields>>, tiers: &Tiers, errors: &mut Errors) {
     let limits = tiers.tiers.iter().flat_map(|tier| tier.plan.limits().iter().zip(&tier.views));
     for (_, view) in limits.filter(|(limit, _)| limit.quota() < 2) {

@@ -9,10 +9,10 @@ use crate::policy::{Check, Denial, Mode, Policy, Ruling};
 use crate::request::Request;
 use crate::request::enquiry::{Asked, Endpoint};
 
-/// How clients ask what is left of their quota.
+/// The settings of quota requests.
 #[derive(Clone, Debug)]
 pub struct Quota {
-    /// Which requests ask for it.
+    /// The requests that are quota requests.
     pub endpoint: Endpoint,
     /// The policy that these requests are charged to, if there is one: an index into the configuration's.
     pub policy: Option<usize>,
@@ -43,13 +43,13 @@ pub(super) fn read(view: &View<'_, QuotaFields>, policies: &[Policy], errors: &m
 }
 
 impl Config {
-    /// The request that `request` asks about, if it is an enquiry.
+    /// The request that `request` asks for, if it is a quota request.
     #[must_use]
     pub fn asked<'r>(&self, request: &'r Request<'_>) -> Option<Asked<'r>> {
         self.quota.as_ref()?.endpoint.asked(request)
     }
 
-    /// What to ask Redis for an enquiry about the request `asked`. The lists and the policies decide about that request.
+    /// Returns the checks for a quota request. The lists and the policies decide about the request that it asks for, `asked`.
     pub(super) fn decide_enquiry<'a>(
         &'a self,
         enquiry: &Request<'a>,

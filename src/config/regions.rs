@@ -23,29 +23,29 @@ pub const MAX_REGIONS: usize = 32;
 pub struct Region {
     /// The name of its region; empty where the configuration has no regions.
     pub name: String,
-    /// Where it stands in the configuration.
+    /// Its path in the configuration.
     pub path: String,
     /// The Envoy cluster of the bridge.
     pub cluster: String,
-    /// How long a request is held for an answer.
+    /// The time for which a request waits for an answer.
     pub deadline: Micros,
-    /// Where the keys are.
+    /// The distribution of keys.
     pub topology: Topology,
-    /// How many replicas must acknowledge a grant.
+    /// The number of replicas that must acknowledge a grant.
     pub min_replicas: u32,
 }
 
 /// The regions of a configuration.
 #[derive(Clone, Debug)]
 pub struct Regions {
-    /// How often a worker tells the other regions, or asks them.
+    /// The interval at which a worker tells the other regions, or asks them.
     pub sync_interval: Micros,
     /// All of them. The first is this one.
     pub all: Vec<Region>,
 }
 
 impl Regions {
-    /// How long a worker holds what it has borrowed from other regions.
+    /// The lease of units borrowed from other regions: its duration is how long a worker holds them.
     pub(super) fn loan(&self) -> Lease {
         let duration = Micros(self.sync_interval.0.saturating_mul(2));
         Lease { max: u32::MAX, min: 1, duration, is_auto: false }
@@ -149,7 +149,7 @@ fn refuse(path: &str, name: &str, names: &[&str], errors: &mut Errors) {
     errors.add_with_hint(path, format_args!("{name:?}"), allowed, nearest(name, names.iter().copied()));
 }
 
-/// How the limits of a policy hold across these regions.
+/// Reads how the limits of a policy hold across these regions.
 pub(super) fn read_way(view: &View<'_, WayFields>, regions: &Regions, errors: &mut Errors) -> policy::Across {
     let named = regions.all.len() > 1;
     if let Some(home) = view.get(&WAY.home) {

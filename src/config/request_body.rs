@@ -11,12 +11,12 @@ use crate::request::body::{MAX_BODY_PATHS, Wanted, field};
 use crate::response::{Api, Body, Settings};
 use crate::time::Micros;
 
-/// What policies need of request bodies.
+/// The values of request bodies that policies need.
 #[derive(Clone, Debug)]
 pub struct RequestBody {
     /// The values, and how large a body may be; absent if no policy needs any.
     pub wanted: Option<Arc<Wanted>>,
-    /// How long a request waits for its body.
+    /// The time for which a request waits for its body.
     pub timeout: Micros,
 }
 

@@ -68,7 +68,7 @@ pub(super) fn read(view: &View<'_, ScaleFields>, tiers: &Tiers, errors: &mut Err
     Scale { from, min, max, default }
 }
 
-/// Whether its state is one number. All scales have to count in the same state.
+/// True if its state is one number. All scales have to count in the same state.
 fn is_marked(limit: &Limit) -> bool {
     matches!(limit, Limit::FixedWindow(of) if of.is_marked())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `settle`: how the true cost of a request is told from its response.
+//! `settle`: the rules by which the true cost of a request is read from its response.
 
 use std::sync::Arc;
 

@@ -10,30 +10,30 @@ use crate::policy::OnFailure;
 use crate::policy::key::ValueHasher;
 use crate::time::Micros;
 
-/// How weir asks Redis about limits.
+/// The settings of the store.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// The Envoy cluster of the bridge.
     pub cluster: String,
-    /// How long a request is held for an answer; from 1 ms to 10 s.
+    /// The time for which a request waits for an answer; from 1 ms to 10 s.
     pub deadline: Micros,
-    /// What happens to a request without an answer, unless its policy has an `on_failure` of its own.
+    /// The decision for a request without an answer, unless its policy has an `on_failure` of its own.
     pub on_failure: OnFailure,
-    /// Where the keys are.
+    /// The distribution of keys.
     pub topology: Topology,
-    /// How many replicas must acknowledge a grant.
+    /// The number of replicas that must acknowledge a grant.
     pub min_replicas: u32,
-    /// How many workers share the limits.
+    /// The number of workers that share the limits.
     pub workers: u32,
-    /// With what all keys begin, before a colon.
+    /// The prefix of all keys, before a colon.
     pub key_prefix: String,
-    /// What hashes the parts of subjects that must not be in Redis in clear.
+    /// Hashes the parts of subjects that must not be in Redis in clear.
     pub hasher: ValueHasher,
     /// A worker asks again about a subject that was denied after this at the earliest, and after twice this at the latest.
     pub denial_ttl: Micros,
 }
 
-/// Where the keys of subjects are.
+/// The distribution of the keys of subjects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Topology {
     /// The keys of one subject are together; those of different subjects may be apart.

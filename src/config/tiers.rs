@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `tiers`: sets of limits, one of which the request chooses.
+//! `tiers`: sets of limits. A request chooses one of them.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ object! {
 
 const LISTS: &Typed<List<Tagged>> = &limits::list_of();
 
-/// What holds for all tiers of a policy.
+/// The settings that apply to all tiers of a policy.
 pub(super) struct Beside<'a> {
     pub store: &'a Store,
     pub options: Options,
-    /// How the limits hold across regions, and how many there are.
+    /// The way in which the limits hold across regions, and the number of regions.
     pub regions: (Across, usize),
 }
 

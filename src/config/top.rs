@@ -4,12 +4,12 @@
 use super::schema::{Count, Duration, View, count, duration, object};
 use crate::time::Micros;
 
-/// How many subjects a worker logs, and how often.
+/// The number of subjects that a worker logs, and the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Top {
-    /// How many.
+    /// Their number.
     pub count: u8,
-    /// How often.
+    /// The time between two lists.
     pub interval: Micros,
 }
 

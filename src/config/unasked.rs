@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a configuration decides about requests without asking Redis, for the statistics.
+//! The decisions of a configuration about requests without asking Redis, for the statistics.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::policy::{Denial, Ruling};
 use crate::request::body::Body;
 use crate::request::{Attributes, Request};
 
-/// What was decided about one request without asking Redis: by which policy, or by none for the lists of the configuration. Mostly
+/// The decisions about one request without asking Redis: each with its policy, or with none for the lists of the configuration. Mostly
 /// empty.
 pub type Unasked = Vec<(Option<usize>, UnaskedRuling)>;
 
@@ -25,7 +25,7 @@ pub enum UnaskedRuling {
     UnreadableBody,
 }
 
-/// Notes the steps that are about such a decision.
+/// Notes the steps with such a decision.
 struct Notes<'a> {
     config: &'a Config,
     unasked: &'a mut Unasked,

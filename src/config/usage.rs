@@ -216,7 +216,7 @@ pub(super) fn read_estimate(
     })
 }
 
-/// Whom requests are for, where a cost does not say it: those whose responses are read.
+/// Adds the providers to costs that name none: the providers whose responses are read.
 pub(super) fn complete<'a>(costs: impl Iterator<Item = &'a mut Cost>, settle: &Settle) {
     let all = settle.usages().map(|(usage, _)| usage.providers).reduce(|all, others| all | others);
     for cost in costs {

@@ -6,12 +6,12 @@ use crate::time::Micros;
 
 const DAY: Micros = Micros::from_secs(86_400);
 
-/// For how long what subjects have used is added up, and kept.
+/// The intervals over which usage is added up, and the time for which they are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageJournal {
-    /// How long an interval is; a day is a whole number of them.
+    /// The length of an interval; a day is a whole number of them.
     pub interval: Micros,
-    /// How long an interval is kept after its end.
+    /// The time for which an interval is kept after its end.
     pub keep: Micros,
     /// The most subjects of an interval.
     pub max_subjects: u32,

@@ -9,10 +9,10 @@
 
 use crate::time::Micros;
 
-/// How often loop time advances.
+/// The interval at which loop time advances.
 pub(super) const TICK: Micros = Micros::from_millis(5);
 
-/// How far loop time advances at most from one tick to the next.
+/// The maximum advance of loop time from one tick to the next.
 pub(super) const STEP: Micros = Micros::from_millis(10);
 
 /// While anything is due, the host calls the engine at least this often. If the host's clock is set back between two calls, uptime
@@ -37,8 +37,8 @@ impl Now {
         self.uptime.since(earlier.uptime).max(ticks.since(STEP)).min(ticks.plus(TICK))
     }
 
-    /// How long the store took, if what it answered is read now. A busy worker reads an answer late, by up to a turn of its loop. That
-    /// turn does not count, or the worker would take its own delay for the store's.
+    /// Returns how long the store took, if its answer is read now. A busy worker reads an answer late, by up to a turn of its loop. That
+    /// turn does not count: otherwise the worker would count its own delay as the store's.
     pub(super) fn answered_after(self, sent: Self) -> Micros {
         let (took, ticks) = (self.since(sent), self.loop_time.since(sent.loop_time));
         let is_busy = self.uptime.since(sent.uptime) > ticks.plus(TICK);

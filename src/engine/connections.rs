@@ -13,9 +13,9 @@ use crate::time::Micros;
 pub struct Connections<T> {
     /// In the order of the configuration's regions.
     stores: Vec<Streams<T>>,
-    /// Which of them is first to have the permission.
+    /// The index of the one that gets the permission first.
     first: usize,
-    /// Whether a stream may still be opened in this callback.
+    /// True if a stream may still be opened in this callback.
     may_open: bool,
 }
 
@@ -106,7 +106,7 @@ impl<T: Transport> Connections<T> {
     pub fn closed(&mut self, token: Token, status: u32, now: Micros) -> Closed {
         match self.of(token) {
             Some(streams) => streams.closed(token, status, now),
-            // Envoy still has to be told that nobody needs it: any of them can.
+            // No stream list has it. Envoy still needs its cancellation: any of them can do that.
             None => {
                 self.stores.first_mut().map_or(Closed::Idle, |streams| streams.closed(token, status, now))
             }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong with the store. For a request all failures are the same: `on_failure` decides. For the operator each kind
-//! has its own counter, and its own log line, which says what to do.
+//! The failures of the store. For a request all failures are the same: `on_failure` decides. For the operator each kind has its own
+//! counter, and its own log line, which says what to do.
 
 use std::fmt;
 
 use crate::sorted_map::sorted;
 use crate::time::Micros;
 
-/// Why a batch, or one command of it, got no usable answer.
+/// The reason for which a batch, or one command of it, got no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreFailure {
     /// The host could not send it: no such cluster, or its circuit breaker is open.
@@ -24,7 +24,7 @@ pub enum StoreFailure {
     Refused,
     /// Redis did not answer within the `op_timeout` of `redis_proxy`.
     Slow,
-    /// The store answered this command with an error, whose text this is.
+    /// The store answered this command with an error. This is its text.
     Error(String),
     /// The reply ended early, or is not a reply of the script.
     BadReply,
@@ -98,8 +98,8 @@ impl StoreFailure {
         }
     }
 
-    /// Whether every command on this connection will fail like this. Redis checks the login when the connection begins, and
-    /// Envoy chooses the primary then.
+    /// True if every command on this connection will fail like this. Redis checks the login when the connection begins, and Envoy chooses
+    /// the primary then.
     pub(super) fn is_connection_scoped(&self) -> bool {
         matches!(self.kind(), "noauth" | "wrongpass" | "readonly" | "masterdown" | "noreplicas")
     }

@@ -57,7 +57,7 @@ impl<K: Eq + Hash, V> Generations<K, V> {
         self.old.remove(key);
     }
 
-    /// How many entries are kept.
+    /// The number of entries that are kept.
     pub fn len(&self) -> usize {
         self.young.len().saturating_add(self.old.len())
     }

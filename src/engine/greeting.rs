@@ -13,8 +13,8 @@ use super::StoreFailure;
 use crate::bridge;
 use crate::resp;
 
-/// The command, of which there is one reply. The credentials are those of [`bridge::login`]. Without any it is `TIME`, which the user
-/// of Redis may use for weir's scripts anyway: Redis keeps a record of each command that it refuses.
+/// The command, with one reply. The credentials are those of [`bridge::login`]. Without any it is `TIME`, which the user of Redis may use
+/// for weir's scripts anyway: Redis keeps a record of each command that it refuses.
 #[must_use]
 pub fn greeting(credentials: Option<&[u8]>) -> Vec<u8> {
     credentials.map_or_else(
@@ -28,8 +28,8 @@ pub fn greeting(credentials: Option<&[u8]>) -> Vec<u8> {
     )
 }
 
-/// Why no batch can be answered on this connection, if the reply to the greeting says so. Other errors do no harm: Redis has no
-/// password where one is sent, or it reads its data and will have done so soon.
+/// Returns the reason for which no batch can be answered on this connection, if the reply to the greeting says so. Other errors do no harm:
+/// Redis has no password where one is sent, or it reads its data and will have done so soon.
 #[must_use]
 pub fn refusal(reply: &[u8]) -> Option<StoreFailure> {
     let text = String::from_utf8_lossy(reply.strip_prefix(b"-")?);

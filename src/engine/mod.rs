@@ -122,7 +122,7 @@ pub enum Submitted {
     Decided(Action),
 }
 
-/// What to do with a request.
+/// The action for a request.
 #[derive(Debug)]
 pub enum Action {
     /// Let it through. [`Engine::headers_to_add`] has the headers for its response.
@@ -131,12 +131,12 @@ pub enum Action {
     Reject(Box<Rejection>),
 }
 
-/// What to do with a request that was paused.
+/// The action for a request that was paused.
 #[derive(Debug)]
 pub struct Release {
-    /// Which request.
+    /// The request.
     pub stream: StreamId,
-    /// What to do with it.
+    /// The action.
     pub action: Action,
 }
 
@@ -149,11 +149,11 @@ pub struct Outgoing {
     pub store: u8,
     /// The RESP commands.
     pub body: Vec<u8>,
-    /// How many commands these are, and so how many RESP replies answer them. A host that speaks RESP needs it, because
-    /// nothing in the replies says which batch they answer; the bridge counts the commands by itself.
+    /// The number of commands, and so of the RESP replies that answer them. A host that speaks RESP needs it, because nothing in the
+    /// replies says which batch they answer; the bridge counts the commands by itself.
     pub replies: usize,
-    /// Which slots it is about. A host that has several batches on one connection needs a connection for each of these: otherwise
-    /// batches wait behind a shard that hangs.
+    /// Its slots. A host that has several batches on one connection needs a connection for each of these: otherwise batches wait behind a
+    /// shard that hangs.
     pub slots: Slots,
 }
 
@@ -167,7 +167,7 @@ pub struct Engine {
     is_retired: bool,
     /// Settlements for which there was no room, or that got no answer.
     lost_settlements: u64,
-    /// Those of the last response.
+    /// The headers of the last response.
     headers: Headers,
 }
 
@@ -222,13 +222,13 @@ impl Engine {
         self.carry(self.clock.latest());
     }
 
-    /// Whether the request waits for its body.
+    /// True if the request waits for its body.
     #[must_use]
     pub fn awaits_body(&self, stream: StreamId) -> bool {
         self.requests.awaits_body(stream)
     }
 
-    /// Whether the host has to go on to pause the request: it has not been told yet to let it through.
+    /// True if the host has to go on to pause the request: it has not been told yet to let it through.
     #[must_use]
     pub fn is_paused(&self, stream: StreamId) -> bool {
         self.requests.is_paused(stream)
@@ -244,7 +244,7 @@ impl Engine {
         self.requests.name(stream, json_rpc_ids);
     }
 
-    /// An enquiry arrived, and these checks apply to it, if there are any. Its [`Action::Reject`] has the answer.
+    /// A quota request arrived, and these checks apply to it, if there are any. Its [`Action::Reject`] has the answer.
     pub fn enquire(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
         self.arrived(stream, checks, true, now)
     }
@@ -333,13 +333,13 @@ impl Engine {
         self.requests.releases.pop_front()
     }
 
-    /// Whether [`next_release`](Self::next_release) has one.
+    /// True if [`next_release`](Self::next_release) has one.
     #[must_use]
     pub fn has_releases(&self) -> bool {
         !self.requests.releases.is_empty()
     }
 
-    /// What to add to the response of an admitted request; `None` of a request that is not admitted.
+    /// Returns the headers to add to the response of an admitted request; `None` if the request is not admitted.
     pub fn headers_to_add(&mut self, stream: StreamId) -> Option<&[Header]> {
         self.requests.headers_to_add(stream, &mut self.headers).then_some(self.headers.as_slice())
     }
@@ -358,18 +358,18 @@ impl Engine {
         watched
     }
 
-    /// A part of the response's body, of so many bytes: for the requests of which [`Watched::size`] or [`Watched::content`] is set.
-    /// `content` is these bytes; it may be empty if only the size is watched.
+    /// A part of the response's body, of so many bytes: for requests with [`Watched::size`] or [`Watched::content`]. `content` is these
+    /// bytes; it may be empty if only the size is watched.
     pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
         self.requests.response_body(stream, bytes, content);
     }
 
-    /// The response has ended by itself, and was not cut off: for the requests of which [`Watched::is_any`].
+    /// The response has ended by itself, and was not cut off: for requests with [`Watched::is_any`].
     pub fn response_whole(&mut self, stream: StreamId) {
         self.requests.response_whole(stream);
     }
 
-    /// The trailers of the response: for the requests of which [`Watched::trailers`] is set. `fields` reads them.
+    /// The trailers of the response: for requests with [`Watched::trailers`]. `fields` reads them.
     pub fn response_trailers(&mut self, stream: StreamId, fields: Fields<'_>, now: Micros) {
         let now = self.clock.at(now);
         self.requests.response_trailers(stream, fields, now);
@@ -393,7 +393,7 @@ impl Engine {
         self.carry(self.clock.latest());
     }
 
-    /// Whether [`retire`](Self::retire) was called.
+    /// True if [`retire`](Self::retire) was called.
     #[must_use]
     pub const fn is_retired(&self) -> bool {
         self.is_retired
@@ -401,7 +401,7 @@ impl Engine {
 
     // --- Batches ---------------------------------------------------------------------------------------------------
 
-    /// Whether a batch could be sent now.
+    /// True if a batch could be sent now.
     #[must_use]
     pub fn wants_to_send(&self) -> bool {
         let now = self.clock.latest();
@@ -498,14 +498,14 @@ impl Engine {
         self.stores.iter_mut().find_map(|store| store.next_abandoned())
     }
 
-    /// Whether batches are in flight.
+    /// True if batches are in flight.
     #[must_use]
     pub fn in_flight(&self) -> bool {
         self.stores.iter().any(|store| store.any_in_flight())
     }
 
-    /// Whether a worker that is [retired](Self::retire) may end: no batch is in flight, and what its subjects have used is written. If the
-    /// store does not answer, the worker gives that up after a minute.
+    /// True if a worker that is [retired](Self::retire) may end: no batch is in flight, and the usage of its subjects is written. If the
+    /// store does not answer, the worker drops that usage after a minute.
     #[must_use]
     pub fn may_end(&self) -> bool {
         !self.in_flight() && self.usage_waiting() == 0
@@ -565,19 +565,19 @@ impl Engine {
         Counters::of(self)
     }
 
-    /// What went wrong with which store since this was last asked.
+    /// Returns the failures since the last call, each with its store.
     pub fn take_failures(&mut self) -> Vec<(u8, StoreFailure)> {
         self.stores.take_failures()
     }
 
-    /// How many breakers are open: that of the store counts as one, as does that of each 64th of its slots.
+    /// The number of open breakers: that of the store counts as one, as does that of each 64th of its slots.
     #[must_use]
     pub fn open_breakers(&self) -> u64 {
         // The gauge adds up all workers and outlives this engine, so a retired engine must not count in it.
         if self.is_retired { 0 } else { self.stores.iter().map(|store| store.open_breakers()).sum() }
     }
 
-    /// How many policies do not limit now: a breaker of their store is open, and their `on_failure` is `allow`.
+    /// The number of policies that do not limit now: a breaker of their store is open, and their `on_failure` is `allow`.
     #[must_use]
     pub fn policies_off(&self) -> u64 {
         if self.open_breakers() == 0 {
@@ -592,43 +592,43 @@ impl Engine {
         self.config.policies.iter().filter(is_off).count() as u64
     }
 
-    /// Of which store what is not asked about because a breaker is open, and for how long; `None` while all are closed. If breakers of
-    /// several stores are open, it is the one that has been for longest.
+    /// Returns the store with an open breaker, the slots that are not asked about, and for how long; `None` while all breakers are closed.
+    /// If breakers of several stores are open, it is the store with the longest outage.
     #[must_use]
     pub fn outage(&self, now: Micros) -> Option<(u8, Outage)> {
         self.stores.outage(self.clock.uptime(now))
     }
 
-    /// How many units this worker has on lease.
+    /// The number of units that this worker has on lease.
     #[must_use]
     pub const fn on_lease(&self) -> u64 {
         self.requests.on_lease()
     }
 
-    /// How many requests wait for a permit of a `concurrency` limit.
+    /// The number of requests that wait for a permit of a `concurrency` limit.
     #[must_use]
     pub fn queued(&self) -> u64 {
         self.requests.lines.len() as u64
     }
 
-    /// How many units this region has granted, and has yet to charge in others, each of them counted.
+    /// The units that this region has granted, and has yet to charge in others, each of them counted.
     #[must_use]
     pub fn debits_waiting(&self) -> u64 {
         if self.is_retired { 0 } else { self.requests.debits.waiting() }
     }
 
-    /// How many requests the engine keeps: their stream is open, or a batch in flight asks about them.
+    /// The number of requests that the engine keeps: their stream is open, or a batch in flight asks about them.
     #[must_use]
     pub fn request_count(&self) -> usize {
         self.requests.len()
     }
 
-    /// How many decisions of policies were counted.
+    /// The number of counted decisions of policies.
     const fn decided(&self) -> u64 {
         self.requests.tally.count
     }
 
-    /// How often what concerns other regions was changed.
+    /// The number of changes that concern other regions.
     const fn synced(&self) -> u64 {
         self.requests.synced()
     }
@@ -642,7 +642,7 @@ impl Engine {
         self.requests.tally.value(series)
     }
 
-    /// What the histograms get, each with the place of its histogram.
+    /// Returns the values for the histograms, each with the place of its histogram.
     fn take_samples(&mut self) -> impl Iterator<Item = (usize, u64)> + use<> {
         let samples: Vec<_> = self.stores.iter_mut().flat_map(|store| store.samples.take()).collect();
         samples.into_iter().flat_map(|sample| [(0, sample.took.0), (1, sample.tasks)])
@@ -742,7 +742,7 @@ impl Engine {
         }
     }
 
-    /// How many subjects wait for the usage journal.
+    /// The number of subjects that wait for the usage journal.
     fn usage_waiting(&self) -> u64 {
         self.requests.tally.usage.as_ref().map_or(0, |usage| usage.waiting() as u64)
     }

@@ -27,7 +27,7 @@ use std::mem;
 use crate::bridge::{MAX_REPLIES, REPLY};
 use crate::resp::Scanner;
 
-/// What the store sent is not what was expected: close the connection.
+/// The store sent something unexpected: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unexpected;
 
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// Replies that are each allowed, and of which together there are more than any batch has.
+    /// Each reply is allowed, but together they are more than any batch has.
     #[test]
     fn the_replies_to_a_batch_have_a_bound() {
         let reply = [b"$4096\r\n".as_slice(), &[b'x'; 4096], b"\r\n"].concat();

@@ -17,10 +17,10 @@ use crate::time::{Micros, Throttle};
 /// The same kind of failure, and an open breaker, is logged at most once in this time.
 const LOG_INTERVAL: Micros = Micros::from_secs(1);
 
-/// How late counters, gauges and the log may be.
+/// The maximum delay of counters, gauges and the log.
 const EXPORT_INTERVAL: Micros = Micros::from_millis(100);
 
-/// What the host does about its statistics now.
+/// The host's next action for its statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Export {
     /// It exports them.
@@ -31,29 +31,29 @@ pub enum Export {
     Nothing,
 }
 
-/// What was last exported, and what was last logged.
+/// The values that were last exported, and the last log lines.
 #[derive(Debug)]
 pub struct Report {
     counters: [u64; COUNTER_COUNT],
     gauges: [u64; GAUGE_COUNT],
     /// The metrics of policies and limits, each with the value that was exported.
     series: Vec<(Series, u64)>,
-    /// How many decisions of policies are in them.
+    /// The number of decisions of policies that are in them.
     decided: u64,
     /// The metrics of other regions, likewise.
     peers: Vec<(PeerSeries, u64)>,
-    /// How many changes are in them.
+    /// The number of changes that are in them.
     synced: u64,
     /// When the next export is due; absent while nothing has changed.
     due: Option<Micros>,
     outage: Throttle,
-    /// The outage that was logged last, unless its end was logged: of which store, of how much of it, and since when.
+    /// The outage that was logged last, unless its end was logged: the store, the part of its slots, and the beginning.
     unavailable: Option<(u8, Option<u32>, Micros)>,
     kinds: Vec<(Metric, Throttle)>,
 }
 
 impl Report {
-    /// Of an engine of this configuration that has done nothing yet.
+    /// The report of a new engine of this configuration.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Report {
         }
     }
 
-    /// Whether it is time to export what has changed.
+    /// Says if it is time to export what has changed.
     pub fn look(&mut self, engine: &Engine, now: Micros) -> Export {
         match self.due {
             // A retired worker may have no later turn.
@@ -167,7 +167,7 @@ impl Report {
         }
     }
 
-    /// What the gauges contain of this worker, if they contain anything.
+    /// The values of this worker in the gauges that are not 0.
     pub fn gauges(&self) -> impl Iterator<Item = (Metric, u64)> {
         let fixed = self.gauges.iter().enumerate().map(|(place, value)| (Metric::gauge(place), *value));
         let first = Metric::series(self.series.len()).place();
@@ -215,7 +215,7 @@ fn change(metrics: &mut impl Metrics, metric: Metric, value: u64, exported: &mut
     is_exported
 }
 
-/// What the log calls a store.
+/// The name of a store in the log.
 fn name(engine: &Engine, store: u8) -> Cow<'static, str> {
     match engine.config().regions.all.get(usize::from(store)) {
         Some(region) if !region.name.is_empty() => Cow::Owned(format!("store of region {}", region.name)),
@@ -233,7 +233,7 @@ fn log_outage(store: &str, Outage { lasted, slots }: Outage) {
     }
 }
 
-/// As loud as the outage: who hears of that hears of its end.
+/// The log level is that of the outage, so that a log with the outage has its end, too.
 fn log_end(store: &str, slots: Option<u32>, lasted: Micros) {
     let seconds = lasted.as_secs_ceil();
     match slots {
@@ -242,7 +242,7 @@ fn log_end(store: &str, slots: Option<u32>, lasted: Micros) {
     }
 }
 
-/// Logs one of the subjects that were denied most, or used most. It stands here as in keys: no byte of it can end the line.
+/// Logs one of the subjects that were denied most, or used most. It is written as in keys: no byte of it can end the line.
 fn log_listed(what: &str, Listed { tag, count, error }: &Listed, lasted: Micros) {
     let (subject, seconds) = (tag.escape_ascii(), lasted.as_secs_ceil());
     log::info!("top {what}: {count} in {seconds} s, {error} of them perhaps of others: {subject}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hashing for tables whose keys clients choose. In wasm the standard library has no random numbers and hashes with
-//! fixed keys, so an attacker could compute subjects that collide. A seed that clients cannot know prevents that.
+//! Hashing for tables whose keys clients choose. In wasm the standard library has no random numbers and hashes with fixed keys, so an
+//! attacker could compute subjects that collide. A seed that clients cannot know prevents that.
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The stores of a worker, and what is on its way to each. Each has a [`Dispatch`] of its own, so that a store that is slow or
-//! gone takes nothing from the others: queues, congestion window, breakers, deadline.
+//! The stores of a worker, and what is on its way to each. Each has a [`Dispatch`] of its own: task queues, congestion window, breakers,
+//! deadline. So a store that is slow or unavailable does not affect the others.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::time::Micros;
 pub(super) struct Stores {
     /// In the order of the configuration: the first is that of this region.
     all: Vec<Dispatch>,
-    /// Which of them is asked first for a batch to send. It changes, so that none always comes last.
+    /// The store that is asked first for a batch to send. It changes, so that none always comes last.
     first: u8,
 }
 
@@ -67,7 +67,7 @@ impl Stores {
         Some((store, self.get(store)?))
     }
 
-    /// The numbers of the stores, beginning with the one whose turn it is.
+    /// The numbers of the stores in rotation, beginning with the next one.
     pub fn turns(&mut self) -> impl Iterator<Item = u8> + use<> {
         // There are 32 at most.
         let (first, count) = (self.first, u8::try_from(self.all.len()).unwrap_or(u8::MAX));
@@ -88,7 +88,7 @@ impl Stores {
         }
     }
 
-    /// What went wrong, and with which store.
+    /// Returns the failures, each with its store.
     pub fn take_failures(&mut self) -> Vec<(u8, StoreFailure)> {
         let mut failures = Vec::new();
         for (store, number) in self.all.iter_mut().zip(0..) {
@@ -97,7 +97,7 @@ impl Stores {
         failures
     }
 
-    /// The longest outage, and of which store.
+    /// Returns the longest outage, with its store.
     pub fn outage(&self, uptime: Micros) -> Option<(u8, Outage)> {
         let outages =
             self.all.iter().zip(0..).filter_map(|(store, number)| Some((number, store.outage(uptime)?)));

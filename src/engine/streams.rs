@@ -49,13 +49,13 @@ const AGE: Micros = Micros::from_secs(5);
 /// successor on which the store answered badly has cost a batch, so another is tried only after [`AGE`].
 const RETRY: Micros = Micros::from_secs(1);
 
-/// How soon a stream that is no longer needed is cancelled.
+/// The delay after which a stream that is no longer needed is cancelled.
 const CLEAR: Micros = Micros::from_millis(5);
 
 /// The host's name for a stream.
 pub type Token = u32;
 
-/// What a host can do with streams to the bridge.
+/// The operations of a host on streams to the bridge.
 pub trait Transport {
     /// Opens a stream.
     fn open(&self) -> Option<Token>;
@@ -66,7 +66,7 @@ pub trait Transport {
     /// Closes a stream, and forgets it.
     fn cancel(&self, stream: Token);
 
-    /// A header of the stream whose headers Envoy reports in the current callback.
+    /// A header of the stream that Envoy reports in the current callback.
     fn header(&self, name: &str) -> Option<Vec<u8>>;
 }
 
@@ -82,7 +82,7 @@ pub struct Streams<T> {
     failed: Option<(Micros, Micros)>,
     /// Batches that were not sent yet. They wait until an open stream is idle, or for a callback that may open a stream.
     waiting: Vec<BatchId>,
-    /// Whether a stream may still be opened in this callback.
+    /// True if a stream may still be opened in this callback.
     may_open: bool,
     /// The stream whose message Envoy reports in this callback, if that may be its last: nothing is sent on it.
     in_doubt: Option<Token>,
@@ -92,7 +92,7 @@ pub struct Streams<T> {
 struct Stream {
     token: Token,
     opened: Micros,
-    /// Whether the answer came from the bridge; `None` while there is no answer.
+    /// True if the answer came from the bridge; `None` while there is no answer.
     marked: Option<bool>,
     /// The bridge marks the last answer.
     marks_last: bool,
@@ -128,7 +128,7 @@ fn passed(since: Micros, span: Micros, now: Micros) -> bool {
     now < since || now.since(since) >= span
 }
 
-/// Whether a batch was sent.
+/// The result of sending a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// It is on its way.
@@ -137,7 +137,7 @@ pub enum Sent {
     Connecting,
 }
 
-/// What the headers of a stream mean for the batch that waits for it.
+/// The consequence of a stream's headers for the batch that waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Began {
     /// The stream can carry this batch now.
@@ -146,7 +146,7 @@ pub enum Began {
     Failed(BatchId, StoreFailure),
 }
 
-/// What the end of a stream means.
+/// The consequence of a stream's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Closed {
     /// It carried no batch.
@@ -176,7 +176,7 @@ impl<T: Transport> Streams<T> {
         self.in_doubt = None;
     }
 
-    /// Whether a batch can be sent on this stream now.
+    /// True if a batch can be sent on this stream now.
     fn is_ready(in_doubt: Option<Token>, stream: &Stream) -> bool {
         stream.is_idle() && in_doubt != Some(stream.token)
     }
@@ -186,13 +186,13 @@ impl<T: Transport> Streams<T> {
         self.may_open = may_open;
     }
 
-    /// Whether a stream may still be opened in this callback.
+    /// True if a stream may still be opened in this callback.
     #[must_use]
     pub const fn may_open(&self) -> bool {
         self.may_open
     }
 
-    /// Whether this is one of its streams.
+    /// True if this is one of its streams.
     #[must_use]
     pub fn has(&self, token: Token) -> bool {
         self.open.iter().any(|stream| stream.token == token) || self.done.contains(&token)
@@ -231,7 +231,7 @@ impl<T: Transport> Streams<T> {
         Ok(Sent::Connecting)
     }
 
-    /// Whether a new stream failed so recently that no other is opened beside the open ones.
+    /// True if a new stream failed so recently that no other is opened beside the open ones.
     fn open_fails(&self, now: Micros) -> bool {
         self.failed.is_some_and(|(failed, span)| !passed(failed, span, now))
     }
@@ -242,13 +242,13 @@ impl<T: Transport> Streams<T> {
         if is_ready || self.may_open && self.can_open(now) { self.waiting.pop() } else { None }
     }
 
-    /// Whether a batch waits for a callback in which it can be sent, or a stream may be opened for it.
+    /// True if a batch waits for a callback in which it can be sent, or a stream may be opened for it.
     #[must_use]
     pub fn waits_for_callback(&self, now: Micros) -> bool {
         !self.waiting.is_empty() && (self.in_doubt.is_some() || self.can_open(now))
     }
 
-    /// Whether to open one more stream: none is open, or no new one failed a moment ago.
+    /// True if one more stream may be opened: none is open, or no new one failed a moment ago.
     fn can_open(&self, now: Micros) -> bool {
         !self.open_fails(now) || !self.open.iter().any(Stream::is_open)
     }
@@ -310,7 +310,7 @@ impl<T: Transport> Streams<T> {
         }
     }
 
-    /// Whether the stream that has just answered is good enough (`well`) for the next batch.
+    /// Keeps the stream that has just answered if it is good enough (`well`) for the next batch; otherwise closes it.
     pub fn judge(&mut self, token: Token, well: bool, now: Micros) {
         let Some(stream) = self.find(token) else { return };
         let succeeds = std::mem::take(&mut stream.succeeds);

@@ -22,7 +22,7 @@ pub struct Root {
     closings: Rc<RefCell<Closings>>,
 }
 
-/// Why streams of this worker were closed, by what was expected. There are about ten expectations.
+/// The log throttles for closed streams of this worker, by what was expected. There are about ten expectations.
 #[derive(Default)]
 struct Closings(Vec<(&'static str, Throttle)>);
 

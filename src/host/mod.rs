@@ -42,7 +42,7 @@ fn start() {
     });
 }
 
-/// Whether a call to the host succeeded. A failure is logged: no such call should fail.
+/// True if a call to the host succeeded. A failure is logged: no such call should fail.
 fn done(what: &str, done: Result<(), Status>) -> bool {
     done.inspect_err(|status| log::error!("{what} failed: {status:?}")).is_ok()
 }

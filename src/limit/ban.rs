@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A ban: a subject that was denied `after` times within a window is denied for a time, whatever its limits have left. Times
-//! are microseconds.
+//! A ban: a subject that was denied `after` times within a window is denied for a time, whatever its limits have left. Times are
+//! microseconds.
 //!
-//! Only denials by the limits count. A request that is denied during a ban counts for nothing, so it makes the ban no longer:
-//! a client that waits for as long as it was told passes. Each ban is `factor` times as long as the one before it, up to
-//! `max`. When `max` has passed since the end of a ban without another one, that ban is forgotten. A ban that is lifted is
-//! forgotten at once.
+//! Only denials by the limits count. A request that is denied during a ban counts for nothing, so it does not extend the ban: a client that
+//! waits for the stated time passes. Each ban is `factor` times as long as the one before it, up to `max`. When `max` has passed since the
+//! end of a ban without another one, that ban is forgotten. A ban that is lifted is forgotten at once.
 
 use super::{Invalid, MAX_WINDOW, RetryAfter, window};
 use crate::time::Micros;
@@ -25,7 +24,7 @@ pub struct Ban {
     max: Micros,
 }
 
-/// What is remembered about the bans of a subject.
+/// The state of a subject's bans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BanState {
     /// The end of the ban.
@@ -33,7 +32,7 @@ pub(super) struct BanState {
     /// When the first of the counted denials was.
     since: Micros,
     denials: u32,
-    /// How long the last ban was, and when it ended; zero when it is forgotten.
+    /// The duration of the last ban, and its end; zero when it is forgotten.
     last: Micros,
     ended: Micros,
 }
@@ -77,8 +76,8 @@ impl Ban {
         [(*after).into(), window.0, duration.0, (*factor).into(), max.0]
     }
 
-    /// For how long the subject is still banned. The clock may have gone back, and `max` may be shorter now: no ban has more
-    /// than `max` left.
+    /// The remaining time of the subject's ban. The clock may have gone back, and `max` may be shorter now: no ban has more than `max`
+    /// left.
     pub(super) fn rest(&self, state: &mut BanState, now: Micros) -> RetryAfter {
         let rest = state.ends.since(now);
         if rest > self.max {

@@ -3,7 +3,7 @@
 //! Annex A, "virtual scheduling"), in exact fractions of a microsecond.
 //!
 //! The state is the theoretical arrival time (TAT): when the bucket is full again. A request moves it later by an emission
-//! interval for each unit of its cost, and passes if the TAT then lies at most a tolerance ahead of now. Here the
+//! interval for each unit of its cost, and passes if the TAT is then at most a tolerance ahead of now. Here the
 //! tolerance includes the interval of the request itself, which I.371 does not count.
 //!
 //! An emission interval is a fraction of microseconds in lowest terms. Its denominator says in how many `parts` a
@@ -21,13 +21,13 @@ use crate::time::Micros;
 pub(crate) struct Bucket {
     /// Parts in a microsecond.
     pub(crate) parts: NonZero<u128>,
-    /// How long one unit takes to flow.
+    /// The emission interval: the time in which one unit flows.
     pub(crate) emission: NonZero<u128>,
-    /// How far the TAT may lie ahead after a request: the burst tolerance and the delay tolerance.
+    /// The maximum by which a request may move the TAT ahead: the burst tolerance and the delay tolerance.
     pub(crate) tolerance: u128,
-    /// For how long a request may be held until its turn.
+    /// The maximum time for which a request may be held.
     pub(crate) delay_tolerance: u128,
-    /// How far the TAT may lie ahead at all: the tolerance, the overdraft and the debt.
+    /// The maximum by which the TAT may be ahead at all: the tolerance, the overdraft and the debt.
     pub(crate) max_owed: u128,
     /// Units that one request may take beyond the tolerance.
     pub(crate) overdraft: u64,
@@ -40,20 +40,20 @@ pub struct BucketState {
     pub(crate) tat: u64,
     /// And parts of a microsecond.
     pub(crate) part: u64,
-    /// By how many microseconds refunds moved the TAT back in all: see [`LimitOutcome::refunded`].
+    /// The microseconds by which refunds moved the TAT back in all: see [`LimitOutcome::refunded`].
     pub(crate) refunded: u64,
-    /// What was cut off of a larger bucket's TAT.
+    /// The part that was cut off of a larger bucket's TAT.
     cut: Option<Box<Cut>>,
 }
 
-/// What a bucket has cut off of a TAT that lay too far ahead for it. The clock went back, or a larger bucket counts on the same
-/// state: what the smaller one denies must not make the larger one forget what it has let through. Nor does it depend on which of
-/// the smaller ones was asked first: each of them refills from the time of the cut.
+/// The part of a TAT that a bucket has cut off, because the TAT was too far ahead for it. Either the clock went back, or a larger bucket
+/// counts on the same state. In the second case, a denial by the smaller bucket must not make the larger one forget what it has let
+/// through. The order in which smaller buckets are asked does not matter: each of them refills from the time of the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
-    /// By how many microseconds the whole TAT lies later.
+    /// The microseconds by which the whole TAT is later.
     span: u64,
-    /// How many microseconds the whole TAT was ahead at the last cut: it is that of buckets whose TAT may lie so far ahead.
+    /// The microseconds by which the whole TAT was ahead at the last cut. It is valid for buckets whose TAT may be so far ahead.
     needed: u64,
     /// The part of a microsecond of the whole TAT.
     part: u64,
@@ -88,7 +88,7 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// How far requests may move the TAT ahead.
+    /// The maximum by which requests may move the TAT ahead.
     pub(crate) fn max_asked(&self) -> u128 {
         self.tolerance + u128::from(self.overdraft) * self.emission.get()
     }
@@ -105,12 +105,12 @@ impl Bucket {
         self.max_owed = asked + self.whole_debt(times).min(most);
     }
 
-    /// Whether it has the whole debt of so many times the quota.
+    /// True if it has the whole debt of so many times the quota.
     pub(super) fn holds_debt(&self, times: u32) -> bool {
         self.max_owed == self.max_asked() + self.whole_debt(times)
     }
 
-    /// The state as of now, how far the TAT lies ahead, and whether the state must be corrected even if nothing is granted. If the
+    /// The state as of now, the lead of the TAT, and whether the state must be corrected even if nothing is granted. If the
     /// TAT is too far ahead, it is moved back, or the subject would be denied until the clock is where it was.
     fn view(&self, state: &BucketState, now: Micros) -> (BucketState, u128, bool) {
         let mut view = state.clone();
@@ -162,14 +162,14 @@ impl Bucket {
         state.refunded = more_refunded(state.refunded, refunded);
     }
 
-    /// The units that have to be left for a request: its cost, less what it may take in advance, but at least one; and what
-    /// is kept for others.
+    /// The units that have to be left for a request: its cost, less the overdraft that it may use, but at least one; and the units that are
+    /// kept for others.
     fn need(&self, ask: Ask) -> u64 {
         ask.need_with_overdraft(self.capacity(), self.overdraft)
     }
 
-    /// Whether the burst holds what a request takes, and the bucket what has to be left for it. If not, the request never passes,
-    /// held or not.
+    /// True if the burst is enough for a request's cost, and the bucket for what must be left. If not, the request never passes, held or
+    /// not.
     fn can_pass(&self, ask: Ask) -> bool {
         let (need, quota) = (self.need(ask), self.capacity());
         let own = u128::from(need.saturating_sub(ask.kept(quota)));
@@ -208,7 +208,7 @@ impl Algorithm<BucketState> for Bucket {
     fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (emission, parts) = (self.emission.get(), self.parts.get());
         let (mut view, mut owed, is_cut) = self.view(state, now);
-        // A question for no request changes nothing.
+        // A check for no request changes nothing.
         let mut changed = is_cut && ask.requests > 0;
         let mut remaining = self.left(owed);
         let mut first_delay = 0;

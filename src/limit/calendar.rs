@@ -20,7 +20,7 @@ pub enum Period {
     Month,
 }
 
-/// How far local time is ahead of UTC, in minutes; negative where it is behind. Without daylight saving time.
+/// The offset of local time from UTC, in minutes; negative if it is behind. Without daylight saving time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UtcOffset(i16);
 

@@ -24,7 +24,7 @@ pub struct Concurrency {
     slot: u64,
 }
 
-/// How many permits are held, by their expiry.
+/// The number of permits that are held, by their expiry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PermitsState {
     permits: SortedMap<u64, u64>,
@@ -56,7 +56,7 @@ impl Concurrency {
         self.limit
     }
 
-    /// How long a permit lives at least.
+    /// The minimum lifetime of a permit.
     #[must_use]
     pub const fn ttl(&self) -> Micros {
         self.ttl

@@ -14,7 +14,7 @@ use super::{Invalid, Limit, MAX_LOG, MAX_UNITS};
 /// The largest debt of a limit: so many times its quota.
 pub const MAX_DEBT: u32 = 32;
 
-/// What a bucket with its debt may be.
+/// The allowed size of a bucket with its debt.
 const FLOWS_BACK: &str = "what flows back within 3660 days (with the quota and the overdraft)";
 
 /// The most units that a state counts, without the overdraft.
@@ -29,7 +29,7 @@ pub(super) const fn units(quota: u64, times: u32) -> u64 {
     quota.saturating_mul(times as u64)
 }
 
-/// How much of so many units a charge takes, if so many are left and the limit may go into a debt of that many.
+/// Returns how many of `units` a charge subtracts, if `left` remain and the limit may go into a debt of `debt`.
 pub(super) fn charged(units: u64, left: i64, debt: u64) -> u64 {
     units.min(u64::try_from(left.saturating_add_unsigned(debt)).unwrap_or(0))
 }
@@ -68,7 +68,7 @@ impl Limit {
         }
     }
 
-    /// How many times its quota this limit may be in debt.
+    /// The maximum debt of this limit, as a multiple of its quota.
     #[must_use]
     pub const fn debt(&self) -> u32 {
         match self {

@@ -56,8 +56,8 @@ impl SlidingLog {
 }
 
 impl SlidingWindow {
-    /// Units taken now count in full until the window has passed their slot's beginning, then in proportion. At worst
-    /// all that is used is in this slot too: then as many are left when that part of the slot has gone.
+    /// Units used now count in full until the window has passed their slot's beginning, then in proportion. At worst all usage is in this
+    /// slot too: then as many are left when that part of the slot has passed.
     fn outweighed(&self, remaining: u64, kept: u64, at: Micros) -> Micros {
         let slot = self.precision().0;
         let limit = u128::from(self.limit().saturating_sub(kept).max(1));
@@ -68,7 +68,7 @@ impl SlidingWindow {
 }
 
 impl TokenBucket {
-    /// As many steps as bring these tokens. The next step is as far away as the last one that fills the bucket, less
+    /// The time for the steps that bring these tokens. The time to the next step is the time to the last step, which fills the bucket, less
     /// whole intervals.
     fn steps(&self, remaining: u64, answer: &LimitOutcome) -> Micros {
         let interval = self.interval().0.max(1);
@@ -93,7 +93,7 @@ mod tests {
         let sliding = || Limit::from(SlidingWindow::new(3, Micros(3_000_000), second).unwrap());
         let log = || Limit::from(SlidingLog::new(9, second).unwrap());
         let window = |align| Limit::from(FixedWindow::new(9, second, align).unwrap());
-        // What is left, what is kept for others, when the limit is whole, the time of day, and what follows; times in microseconds.
+        // The units left, those kept for others, the time until the limit is whole, the time of day, and the result; times in microseconds.
         let rows = [
             ("the rest of a window", window(Align::Clock), 4, 0, 250_000, 750_000, 250_000),
             ("of one by the clock, unused", window(Align::Clock), 9, 0, 0, 750_000, 250_000),

@@ -9,7 +9,7 @@ use super::subject::{Algorithm, Receipt};
 use super::{Ask, Invalid, LimitOutcome, RetryAfter, debt, fits, units, window};
 use crate::time::Micros;
 
-/// Where windows begin.
+/// The beginning of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Align {
     /// At multiples of the window since the Unix epoch, in UTC: a minute at :00, a day at 00:00.
@@ -43,7 +43,7 @@ pub struct WindowState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkState(u64);
 
-/// By how much one number is larger for a window that begins a second later.
+/// The difference in one number between windows that begin a second apart.
 const SECOND: u64 = 2_000_000;
 
 impl FixedWindow {
@@ -65,7 +65,7 @@ impl FixedWindow {
         Self::new(limit, self.window, self.align).map(|same| Self { largest: self.largest, ..same })
     }
 
-    /// The same, where a limit up to so many times as large counts in the same state. What that has granted is used.
+    /// The same, if a limit up to so many times as large counts in the same state. The grants of that limit count as used.
     pub(super) fn up_to(&self, scale: u64) -> Self {
         let largest = self.largest.max(self.limit.saturating_mul(scale));
         Self { largest, ..self.clone() }
@@ -77,27 +77,27 @@ impl FixedWindow {
         self.limit
     }
 
-    /// How long a window is; of months, the longest.
+    /// The length of a window; of months, the longest.
     #[must_use]
     pub const fn window(&self) -> Micros {
         self.window
     }
 
-    /// Where windows begin.
+    /// The beginning of windows.
     #[must_use]
     pub const fn align(&self) -> Align {
         self.align
     }
 
-    /// Whether the state is one number: windows follow the clock, fewer than two units come a microsecond, and none
-    /// are owed. In one number, more units would be those of a later window.
+    /// True if the state is one number: windows follow the clock, fewer than two units come a microsecond, and none are owed. In one
+    /// number, more units would be those of a later window.
     #[must_use]
     pub fn is_marked(&self) -> bool {
         self.align == Align::Clock && self.limit < self.window.0.saturating_mul(2) && self.debt == 0
     }
 
-    /// The most units that one number says of the same window. A number that says more is that of a window of another length, which
-    /// began a second or more away, as lengths are mostly whole seconds.
+    /// The most units that one number says of the same window. A larger number is that of a window of another length, which began at least
+    /// a second before or after, as lengths are mostly whole seconds.
     pub(crate) fn most_marked(&self) -> u64 {
         self.limit.saturating_mul(64).max(self.largest).max(SECOND)
     }

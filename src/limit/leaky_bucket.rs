@@ -17,7 +17,7 @@ pub struct LeakyBucket {
     max_delay: Micros,
     /// See [`Limit::debt`](super::Limit::debt).
     pub(super) debt: u32,
-    /// How many units further ahead than by its own parameters the TAT may lie: see [`LeakyBucket::sharing`].
+    /// The units by which the TAT may be further ahead than by its own parameters: see [`LeakyBucket::sharing`].
     spare: u64,
     pub(crate) bucket: Bucket,
 }
@@ -41,15 +41,15 @@ impl LeakyBucket {
         Ok(Self { rate, per, burst, max_delay, debt: 0, spare: 0, bucket })
     }
 
-    /// Whether both can count on one state: their rates are the same, and how far charges may take them into debt. Bursts and delays may
-    /// differ, because the state is a time that does not depend on them.
+    /// True if both can count on one state: they have the same rate and the same debt. Bursts and delays may differ, because the state is a
+    /// time that does not depend on them.
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
         (self.rate, self.per, self.debt) == (other.rate, other.per, other.debt)
     }
 
-    /// The same, on a state that `other` counts on, too. What `other` has granted beyond the burst of this one is used, and no sign
-    /// of a clock that went back.
+    /// The same, on a state that `other` counts on, too. The grants of `other` beyond the burst of this one count as used, and not as a
+    /// sign of a clock that went back.
     #[must_use]
     pub fn sharing(&self, other: &Self) -> Self {
         let further = other.bucket.max_owed.saturating_sub(self.bucket.tolerance);

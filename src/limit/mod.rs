@@ -70,9 +70,9 @@ pub const MAX_SPAN: Micros = Micros::from_secs(10 * 366 * 24 * 60 * 60);
 pub struct Invalid {
     /// The parameter's name, as in the configuration.
     pub parameter: &'static str,
-    /// What it was.
+    /// The value.
     pub value: String,
-    /// What it may be.
+    /// The allowed values.
     pub allowed: String,
 }
 
@@ -100,7 +100,7 @@ fn window(parameter: &'static str, value: Micros) -> Result<Micros, Invalid> {
     Err(Invalid { parameter, value: value.to_string(), allowed: "1 ms to 366 days".to_owned() })
 }
 
-/// Whether `left` units hold what a request needs.
+/// True if `left` units are enough for a request's need.
 fn fits(left: i64, need: u64) -> bool {
     u64::try_from(left).is_ok_and(|left| left >= need)
 }
@@ -189,7 +189,7 @@ impl Limit {
         }
     }
 
-    /// Whether both read and write the same state, and mean the same by it.
+    /// True if both read and write the same state, and interpret it alike.
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
         match (self, other) {
@@ -209,7 +209,7 @@ impl Limit {
         }
     }
 
-    /// How many units are kept for other requests.
+    /// The number of units that are kept for other requests.
     #[must_use]
     pub fn kept(&self, ask: Ask) -> u64 {
         ask.kept(self.quota())
@@ -228,7 +228,7 @@ impl Limit {
         }
     }
 
-    /// How long a limit that is used up takes to be whole again; of permits, how long they last at most.
+    /// The time in which a limit that is used up becomes whole again; of permits, how long they last at most.
     #[must_use]
     pub fn whole_within(&self) -> Micros {
         let flow =
@@ -243,7 +243,7 @@ impl Limit {
         }
     }
 
-    /// How many units come back within this time at most, of a limit that is used up; of permits none.
+    /// The units that come back within this time at most, of a limit that is used up; of permits none.
     #[must_use]
     pub fn flow(&self, span: Micros) -> u64 {
         let per = match self {
@@ -256,7 +256,7 @@ impl Limit {
         units.saturating_mul(span.0).checked_div(per.0).unwrap_or(0)
     }
 
-    /// What one request takes, in units (for concurrency, one permit).
+    /// The cost of one request, in units (for concurrency, one permit).
     #[must_use]
     pub const fn cost(&self, ask: Ask) -> u64 {
         match self {

@@ -8,35 +8,34 @@ use super::Limit;
 use crate::inline_vec::InlineVec;
 use crate::time::Micros;
 
-/// A question: may `requests` requests pass, each of which costs `cost` units?
+/// A check with a request count: may `requests` requests pass at a cost of `cost` units each?
 ///
-/// Requests of one subject that wait are asked for together; as many as fit are granted. A cost of 0 asks without taking:
-/// such a request passes when one of cost 1 would. Without any request, the question is only what is left.
+/// Waiting requests of one subject share a check; as many as fit are granted. A cost of 0 asks without charging: such a request passes when
+/// one of cost 1 would. With 0 requests, the check only says what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// How many requests.
+    /// The number of requests.
     pub requests: u32,
-    /// What each costs, in units. `concurrency` ignores it: each request takes one permit.
+    /// The cost of each, in units. `concurrency` ignores it: each request needs one permit.
     pub cost: u64,
-    /// How many percent of each limit are kept for other requests, at most 99: see [`Limit::kept`].
+    /// The percentage of each limit that is kept for other requests, at most 99: see [`Limit::kept`].
     pub kept_percent: u8,
 }
 
 impl Ask {
-    /// A question about so many requests of this cost, of which nothing is kept for others.
+    /// A check for so many requests of this cost. Nothing is kept for others.
     #[must_use]
     pub const fn new(requests: u32, cost: u64) -> Self {
         Self { requests, cost, kept_percent: 0 }
     }
 
-    /// What one request needs to have left in a limit of this quota: what it costs, but at least one unit, and what is kept for
-    /// other requests.
+    /// The units that must be left for one request in a limit of this quota: its cost, but at least one unit, and what is kept for other
+    /// requests.
     pub(super) fn need(self, quota: u64) -> u64 {
         self.cost.max(1).saturating_add(self.kept(quota))
     }
 
-    /// The same of a bucket with an overdraft, from which the request may take in advance, unless something is kept for other
-    /// requests.
+    /// The same for a bucket with an overdraft. The request may use the overdraft, unless units are kept for other requests.
     pub(super) fn need_with_overdraft(self, quota: u64, overdraft: u64) -> u64 {
         match self.kept(quota) {
             0 => self.cost.saturating_sub(overdraft).max(1),
@@ -44,19 +43,19 @@ impl Ask {
         }
     }
 
-    /// How many units of a limit of this quota are kept for other requests: rounded up, but one unit is for all requests.
+    /// The units of a limit of this quota that are kept for other requests: rounded up, but one unit is for all requests.
     pub(crate) fn kept(self, quota: u64) -> u64 {
         let percent = u64::from(self.kept_percent);
         quota.saturating_mul(percent).div_ceil(100).min(quota.saturating_sub(1))
     }
 
-    /// How many units of a limit of this quota such requests may use.
+    /// The units of a limit of this quota that such requests may use.
     #[must_use]
     pub fn open(self, quota: u64) -> u64 {
         quota.saturating_sub(self.kept(quota))
     }
 
-    /// How many of the requests pass with `left` units, if each needs `need` and takes its cost.
+    /// The number of requests that pass with `left` units, if each needs `need` and is charged its cost.
     pub(super) fn fit(self, left: i64, need: u64) -> u32 {
         let Some(spare) = u64::try_from(left).ok().and_then(|left| left.checked_sub(need)) else { return 0 };
         match spare.checked_div(self.cost) {
@@ -65,7 +64,7 @@ impl Ask {
         }
     }
 
-    /// What `requests` requests take.
+    /// The cost of `requests` requests.
     pub(super) fn units(self, requests: u32) -> u64 {
         u64::from(requests).saturating_mul(self.cost)
     }
@@ -103,27 +102,27 @@ impl RetryAfter {
 /// The state of one limit after the grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitOutcome {
-    /// Units left; of a concurrency limit, permits left. Negative: taken in advance, or used when the limit was larger.
+    /// Units left; of a concurrency limit, permits left. Negative: an overdraft, or used when the limit was larger.
     pub remaining: i64,
     /// When one more request would pass this limit.
     pub retry_after: RetryAfter,
     /// When the limit is full again, if no other request comes.
     pub reset: Micros,
-    /// Microseconds until the first request granted may go. Negative: it could have gone that much earlier, and the
-    /// requests after it may use that time. Always 0 without a `max_delay`.
+    /// Microseconds until the first granted request may pass. Negative: it could have passed that much earlier, and the requests after it
+    /// may use that time. Always 0 without a `max_delay`.
     pub first_delay: i64,
     /// When the permits taken from a concurrency limit expire. The release names them by it. Otherwise 0.
     pub permit_expiry: u64,
-    /// How much this limit had refunded until then, modulo 2^52. The refund of a grant compares it with the count of then:
-    /// the difference was refunded in between. Microseconds of a bucket that refills evenly, tokens of one that refills in
-    /// steps. Of other limits 0, because they refund to the window that was charged.
+    /// The total that this limit had refunded until then, modulo 2^52. The refund of a grant compares it with the total at that time: the
+    /// difference was refunded in between. In microseconds for a bucket that refills evenly, in tokens for one that refills in steps. For
+    /// other limits 0, because they refund to the window that was charged.
     pub refunded: u64,
 }
 
-/// What the limits of a policy grant one subject. Later it is the receipt: what refunds and releases refer to.
+/// The grant of a policy's limits to one subject. Later it is the receipt for refunds and releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How many of the requests pass: as many as all limits can grant. All limits are charged for exactly these.
+    /// The number of requests that pass: as many as all limits can grant. All limits are charged for exactly these.
     pub granted: u32,
     /// The store's time.
     pub at: Micros,
@@ -131,7 +130,7 @@ pub struct Outcome {
     pub limits: InlineVec<LimitOutcome>,
     /// The subject's own limits, if it has any. Few have: an outcome is moved often, so it is kept small.
     pub own: Option<Arc<Vec<Limit>>>,
-    /// For how long the subject is banned; `Now` if it is not, `Never` if that is until an operator lifts the ban.
+    /// The remaining time of the subject's ban; `Now` if there is none, `Never` if it lasts until an operator lifts it.
     pub ban: RetryAfter,
 }
 
@@ -148,7 +147,7 @@ pub struct Permits {
     pub limit: usize,
     /// When they expire, which names them: [`LimitOutcome::permit_expiry`].
     pub expiry: u64,
-    /// How many.
+    /// Their number.
     pub count: u32,
 }
 
@@ -166,12 +165,12 @@ impl Outcome {
     }
 }
 
-/// What one of several requests that were asked for together gets.
+/// The share of one request in the answer to a check for several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allotment {
-    /// Whether it may pass.
+    /// True if it may pass.
     pub granted: bool,
-    /// How long to hold it before it passes. Zero when it may not.
+    /// The time for which it is held before it passes. Zero if it may not pass.
     pub delay: Micros,
 }
 
@@ -182,7 +181,7 @@ impl Outcome {
         self.own.as_ref().map_or(configured, |own| own)
     }
 
-    /// What request `index` (from 0, in the order they came) of those asked for together gets.
+    /// Returns the share of request `index` (from 0, in the order of arrival) in this answer.
     #[must_use]
     pub fn allotment(&self, limits: &[Limit], index: u32, ask: Ask) -> Allotment {
         let granted = index < self.granted;
@@ -199,8 +198,7 @@ impl Outcome {
         Allotment { granted, delay }
     }
 
-    /// What limit `limit` (its place in the policy) has left after request `index`, for such requests: less after each granted
-    /// one.
+    /// Returns what limit `limit` (its place in the policy) has left after request `index`, for such requests: less after each granted one.
     #[must_use]
     pub fn remaining(&self, limits: &[Limit], limit: usize, index: u32, ask: Ask) -> u64 {
         let Some((of, answer)) = self.in_force(limits).get(limit).zip(self.limits.get(limit)) else {

@@ -65,7 +65,7 @@ impl SlidingLog {
         self.limit
     }
 
-    /// How long the window is.
+    /// The length of the window.
     #[must_use]
     pub const fn window(&self) -> Micros {
         self.window

@@ -66,13 +66,13 @@ impl SlidingWindow {
         self.limit
     }
 
-    /// How long the window is.
+    /// The length of the window.
     #[must_use]
     pub const fn window(&self) -> Micros {
         self.window
     }
 
-    /// How long a slot is.
+    /// The length of a slot.
     #[must_use]
     pub const fn precision(&self) -> Micros {
         self.slot
@@ -98,7 +98,7 @@ impl SlidingWindow {
         (view, state.start > start.saturating_add(slot))
     }
 
-    /// How many units of a slot count, if `covered` microseconds of it are in the window; rounded up.
+    /// The units of a slot that count, if `covered` microseconds of it are in the window; rounded up.
     fn part(&self, count: u64, covered: u64) -> u64 {
         let part = (u128::from(count) * u128::from(covered)).div_ceil(u128::from(self.slot.0.max(1)));
         u64::try_from(part).unwrap_or(u64::MAX)

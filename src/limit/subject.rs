@@ -14,14 +14,14 @@ use super::{
 use crate::inline_vec::InlineVec;
 use crate::time::Micros;
 
-/// What is remembered about one subject: a state for each limit of its policy, and one for its bans.
+/// The state of one subject: that of each limit of its policy, and that of its bans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     states: Vec<State>,
     ban: BanState,
 }
 
-/// What is remembered about one limit.
+/// The state of one limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -35,7 +35,7 @@ enum State {
     Permits(PermitsState),
 }
 
-/// What a refund has to know of the charge: when it was, and what the limit answered.
+/// The facts about a charge that its refund needs: its time, and the limit's answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receipt {
     pub(super) at: Micros,
@@ -48,7 +48,7 @@ impl Receipt {
         self.at.plus(self.answer.reset)
     }
 
-    /// What the limit has refunded since the charge, if it has refunded so much in all.
+    /// The amount that the limit has refunded since the charge, if its total is `refunded` now.
     pub(super) const fn refunded_since(&self, refunded: u64) -> u64 {
         more_refunded(refunded, REFUNDED - self.answer.refunded % REFUNDED)
     }
@@ -64,7 +64,7 @@ pub(super) const fn more_refunded(refunded: u64, more: u64) -> u64 {
 
 /// One algorithm, on its state. The state changes exactly as it does in Redis.
 pub(super) trait Algorithm<State> {
-    /// How many of the requests would pass.
+    /// The number of requests that would pass.
     fn can(&self, state: &mut State, now: Micros, ask: Ask) -> u32;
     /// Charges what `granted` requests cost, which is at most what [`Algorithm::can`] said.
     fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> LimitOutcome;
@@ -101,7 +101,7 @@ impl Subject {
         Outcome { granted, at: now, limits: answers, own: None, ban: banned }
     }
 
-    /// For how long the subject is banned.
+    /// The remaining time of the subject's ban.
     fn banned(&mut self, ban: Option<&Ban>, now: Micros) -> RetryAfter {
         ban.map_or(RetryAfter::Now, |ban| ban.rest(&mut self.ban, now))
     }
@@ -132,8 +132,8 @@ impl Subject {
         Outcome { granted: 0, at: now, limits: answers, own: None, ban: self.banned(ban, now) }
     }
 
-    /// Merges the entries of its logs, so that they are at most `most` (but one for each log). Units of a merged entry count as long as
-    /// the newest of them: so no more passes. Returns how many entries are gone by that.
+    /// Merges the entries of its logs, so that they are at most `most` (but one for each log). Units of a merged entry count as long as the
+    /// newest of them: so no more passes. Returns the number of entries that this has removed.
     pub(crate) fn condense(&mut self, limits: &[Limit], now: Micros, most: usize) -> u64 {
         let logs = limits.iter().zip(&mut self.states).filter_map(|pair| match pair {
             (Limit::SlidingLog(limit), State::Log(state)) => Some((limit, state)),
@@ -143,7 +143,7 @@ impl Subject {
         logs.fold(0, |sum, (limit, state)| sum.saturating_add(limit.condense(state, now, share)))
     }
 
-    /// How many entries its logs have.
+    /// The number of entries of its logs.
     #[cfg(test)]
     pub(crate) fn entries(&self) -> usize {
         let of = |state: &State| if let State::Log(log) = state { log.len() } else { 0 };

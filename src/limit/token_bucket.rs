@@ -12,7 +12,7 @@ use super::subject::{Algorithm, Receipt, more_refunded};
 use super::{Ask, Invalid, LimitOutcome, MAX_SPAN, MAX_UNITS, RetryAfter, debt, fits, units, window};
 use crate::time::Micros;
 
-/// How a bucket fills up.
+/// The way in which a bucket refills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refill {
     /// Evenly over the interval.
@@ -46,7 +46,7 @@ pub struct StepsState {
     start: u64,
     /// Tokens.
     missing: u64,
-    /// How many have been refunded in all: see [`LimitOutcome::refunded`].
+    /// The total number of tokens refunded: see [`LimitOutcome::refunded`].
     refunded: u64,
 }
 
@@ -103,7 +103,7 @@ impl TokenBucket {
         self.interval
     }
 
-    /// How it fills up.
+    /// The way in which it refills.
     #[must_use]
     pub const fn how(&self) -> Refill {
         match self.kind {
@@ -141,7 +141,7 @@ impl TokenBucket {
         }
     }
 
-    /// Whether it has its whole debt.
+    /// True if it has its whole debt.
     pub(super) fn holds_debt(&self) -> bool {
         match &self.kind {
             Kind::Continuous(bucket) => bucket.holds_debt(self.debt),

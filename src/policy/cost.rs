@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many units a request takes. A cost that clients can influence has bounds, so that a client can neither pass
-//! for free nor empty a limit with one request.
+//! The number of units that a request costs. A cost that clients can influence has bounds, so that a client can neither pass for free nor
+//! empty a limit with one request.
 
 use super::usage::Estimate;
 use crate::request::pairs::{self, Semicolon};
 use crate::request::{Request, Unreadable};
 
-/// How many units a request takes.
+/// The number of units that a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// This many.
     Constant(u64),
-    /// What the request states, within bounds.
+    /// The number that the request states, within bounds.
     Stated(CostSource, Bounds),
-    /// What a language model may use for it.
+    /// The most that a language model may use for it.
     Usage(Estimate),
-    /// As many as it has calls of JSON-RPC; this many if its body cannot be read.
+    /// The number of its calls of JSON-RPC; this number if its body cannot be read.
     Calls(u64),
 }
 
-/// Where a request states its cost.
+/// The place where a request states its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CostSource {
     /// In the header of this name, in lower case.
@@ -39,16 +39,16 @@ pub struct Bounds {
     pub on_missing: u64,
     /// The smallest cost.
     pub min: u64,
-    /// The largest cost; at least `min`. It is also that of a request whose cost is no whole number.
+    /// The largest cost; at least `min`. A request whose cost is no whole number has this cost, too.
     pub max: u64,
 }
 
 /// The longest header that a cost is read from, in bytes.
 const MAX_HEADER: usize = 1024;
 
-/// What a request states about its cost.
+/// The cost that a request states.
 enum Stated {
-    /// So many units.
+    /// This number of units.
     Units(u64),
     /// Nothing.
     Nothing,
@@ -68,7 +68,7 @@ impl Cost {
         }
     }
 
-    /// Whether a unit is a byte; `None` of a constant, which is in the units of the costs beside it.
+    /// True if a unit is a byte; `None` for a constant, which is in the units of the costs beside it.
     #[must_use]
     pub(super) const fn is_in_bytes(&self) -> Option<bool> {
         match self {
@@ -78,12 +78,12 @@ impl Cost {
         }
     }
 
-    /// Whether `request` is denied because no price is known for its model.
+    /// True if `request` is denied because no price is known for its model.
     pub(super) fn denies_model(&self, request: &Request<'_>) -> bool {
         matches!(self, Self::Usage(estimate) if estimate.denies_model(request))
     }
 
-    /// Whether it denies requests of unknown models.
+    /// True if it denies requests of unknown models.
     #[must_use]
     pub fn may_deny_models(&self) -> bool {
         matches!(self, Self::Usage(estimate) if estimate.prices.denies_unknown())

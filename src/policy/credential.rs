@@ -11,7 +11,7 @@ use super::subject::{OnMultiple, Source, Value};
 use crate::request::pairs::Semicolon;
 use crate::request::{Request, Unreadable};
 
-/// Where requests have their credential.
+/// The places in which requests have their credential.
 #[derive(Debug)]
 pub struct Credential {
     places: Vec<Source>,
@@ -45,12 +45,12 @@ impl Credential {
             .filter_map(|place| if let Source::Header(name) = place { Some(name.as_str()) } else { None })
     }
 
-    /// Whether no request has one.
+    /// True if it has no places, so that no request has a credential.
     pub(crate) const fn is_nowhere(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// What no credential with other places has: a digest that is kept for this request belongs to these names.
+    /// Identifies the places: a digest that is kept for this request belongs to these names.
     pub(super) fn names(&self) -> &[u8] {
         &self.names
     }
@@ -103,7 +103,7 @@ fn word(sent: &[u8]) -> Option<&[u8]> {
     word.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b',' | b'"')).then_some(word)
 }
 
-/// Whether no other base64 has the same bytes, also for a decoder that ignores what it does not know.
+/// True if no other base64 has the same bytes, also for a decoder that ignores what it does not know.
 fn is_canonical(base64: &[u8]) -> bool {
     let digits = base64.iter().rposition(|&byte| byte != b'=').map_or(0, |last| last.saturating_add(1));
     let unused = match base64.len().saturating_sub(digits) {

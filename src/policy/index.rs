@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which conditions of many may hold for a request, without a look at each of them. So a request that no policy is about costs
-//! the same under one policy and under 256. There is an index of what the policies match, and one of each
-//! [list](super::list) of conditions.
+//! Finds the conditions that may hold for a request, without a look at each of them. So a request that no policy matches costs the same
+//! under one policy and under 256. There is an index of what the policies match, and one of each [list](super::list) of conditions.
 //!
-//! A condition is filed under what a request must have to meet it: a method, a host, a path, a query parameter, a network, the
-//! name of a route, the value of a header. For each of these attributes, the conditions that stay candidates are those that do not
-//! need it, and those that are filed under the request's value. An attribute is read only when candidates need it.
+//! A condition is filed under what a request must have to meet it: a method, a host, a path, a query parameter, a network, the name of a
+//! route, the value of a header. For each of these attributes, the conditions that stay candidates are those that do not need it, and those
+//! that are filed under the request's value. An attribute is read only when candidates need it.
 //!
-//! The index may name a condition that does not hold, so each candidate is tried. It never leaves out one that holds: it looks up
-//! every reading of an attribute, and an attribute that is not known leaves all candidates.
+//! The index may name a condition that does not hold, so each candidate is tried. It never leaves out one that holds: it looks up every
+//! reading of an attribute, and an attribute that is not known leaves all candidates.
 //!
 //! A look-up tries the lengths that configured values have, so a long value costs no more than a short one.
 
@@ -52,19 +51,19 @@ enum Attribute {
 #[derive(Debug)]
 struct Filed {
     attribute: Attribute,
-    /// Those that do not need it.
+    /// The conditions that do not need it.
     others: Places,
-    /// Those that do: in a query by the parameter's name, otherwise under an empty name.
+    /// The conditions that need it: in a query by the parameter's name, otherwise under an empty name.
     names: Vec<(Box<[u8]>, Parts)>,
 }
 
 /// Conditions by the part of a value that they name.
 type Parts = Vec<(Part, Vec<Key>)>;
 
-/// What a part of a value has to be for the condition at this place to hold.
+/// The value that a part must have for a condition to hold, and the place of that condition.
 type Key = (Box<[u8]>, u8);
 
-/// Which part of an attribute's value is looked up.
+/// The part of an attribute's value that is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// All of it.
@@ -77,7 +76,7 @@ enum Part {
     Tail(usize),
 }
 
-/// What a condition requires of an attribute: that a part of it is one of these.
+/// The requirement of a condition: a part of this attribute is one of these.
 type Required = (Attribute, Vec<Value>);
 
 /// A part of a value, and what it is; in a query, of the parameter of this name.
@@ -369,7 +368,7 @@ impl Places {
         }
     }
 
-    /// Whether `others` has all of them.
+    /// True if `others` has all of them.
     fn are_among(self, others: Self) -> bool {
         self.0.iter().zip(others.0).all(|(word, other)| word & !other == 0)
     }

@@ -51,7 +51,7 @@ const HIDDEN: &str = "%+";
 /// Is hashed before the bytes of a long part. No subject begins with it, so no part has the hash of a subject.
 const OF_A_PART: &[u8] = b"\0";
 
-/// What stands for a part longer than [`LONGEST_SUBJECT`].
+/// The digest that replaces a part longer than [`LONGEST_SUBJECT`].
 #[must_use]
 pub fn digest(value: &[u8]) -> Digest {
     let mut sha1 = Sha1::new();
@@ -78,19 +78,19 @@ impl ValueHasher {
         }
     }
 
-    /// Whether it hashes under a secret.
+    /// True if it hashes under a secret.
     #[must_use]
     pub const fn has_secret(&self) -> bool {
         self.keyed.is_some()
     }
 
-    /// Whether both have the same secret, or none.
+    /// True if both have the same secret, or none.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         self.digest(&[]) == other.digest(&[])
     }
 
-    /// What stands for a value.
+    /// The digest that replaces a value.
     #[must_use]
     pub fn digest(&self, value: &[u8]) -> Digest {
         let hash = match &self.keyed {
@@ -184,13 +184,13 @@ pub fn tag_of(key: &[u8]) -> Option<&[u8]> {
     tag.get(..=tag.iter().position(|byte| *byte == b'}')?)
 }
 
-/// Whether a subject in a key may contain this byte: one that needs no escape, `%` of an escape, or `|` between parts.
+/// True if a subject in a key may contain this byte: one that needs no escape, `%` of an escape, or `|` between parts.
 #[must_use]
 pub const fn is_of_subject(byte: u8) -> bool {
     plain(byte) || matches!(byte, b'%' | b'|')
 }
 
-/// Whether a key contains this byte unchanged.
+/// True if a key contains this byte unchanged.
 const fn plain(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
         || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':' | b'/' | b'@' | b'+' | b'=' | b',')

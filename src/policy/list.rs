@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The lists `deny` and `exempt`: the first of their conditions that holds. A list has an [index](super::index), so a request that
-//! no condition is about costs the same under a long list as under a short one.
+//! no condition matches costs the same under a long list as under a short one.
 
 use super::index::Index;
 use super::matcher::{Condition, OnAmbiguity};
@@ -14,7 +14,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// The list of these, of which there are at most [`MAX_CONDITIONS`](super::index::MAX_CONDITIONS).
+    /// A list of at most [`MAX_CONDITIONS`](super::index::MAX_CONDITIONS) conditions.
     #[must_use]
     pub fn new(conditions: Vec<Condition>) -> Self {
         let index = Index::new(conditions.iter());
@@ -44,7 +44,8 @@ impl Conditions {
         candidates.find(|place| self.conditions.get(*place).is_some_and(holds))
     }
 
-    /// What holds where an ambiguity fails also holds where it holds. So the candidates of the index are enough for both.
+    /// The candidates of the index are enough for both values of `on_ambiguity`: a condition that holds under `Fails` also holds under
+    /// `Holds`.
     #[inline(never)]
     fn first_candidate<'a>(&'a self, request: &Request<'a>, on_ambiguity: OnAmbiguity) -> Option<usize> {
         let holds = |place: &usize| {

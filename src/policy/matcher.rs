@@ -9,7 +9,7 @@ use crate::request::pairs::{self, Pairs, Semicolon, Sent, Values};
 use crate::request::path::{Path, TrailingSlash};
 use crate::request::{Header, Property, Request, Unreadable};
 
-/// Whether a condition holds when a request can be read in two ways, and only one of them meets it.
+/// The result of a condition if a request can be read in two ways, and only one of them meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnAmbiguity {
     /// It holds: for policies and deny lists.
@@ -71,7 +71,7 @@ pub enum Condition {
     Body(String, ValueTest),
     /// The route's name is one of these.
     Route(Vec<Vec<u8>>),
-    /// The client's address lies in one of these.
+    /// The client's address is in one of these.
     ClientAddress(Vec<Network>),
 }
 
@@ -91,7 +91,7 @@ pub enum PathTest {
 pub struct PathPattern {
     /// As it was written.
     pub exact: Pattern,
-    /// What a slash at the end of a path means.
+    /// The meaning of a slash at the end of a path.
     pub trailing_slash: TrailingSlash,
     /// The same expression, after which a slash may follow: one search for both spellings of a path. `None` when the expression can
     /// look at the end of the path (`$`): before a slash that end does not match, so each spelling is searched.
@@ -125,7 +125,7 @@ pub enum ValueTest {
 }
 
 impl Condition {
-    /// Whether it has a regular expression: then it is tried after those that have none.
+    /// True if it has a regular expression: then it is tried after those that have none.
     #[must_use]
     pub fn searches(&self) -> bool {
         match self {
@@ -141,7 +141,7 @@ impl Condition {
         }
     }
 
-    /// Shows the paths of the values of a body that it is about.
+    /// Shows the paths of the values of a body that it tests.
     pub fn body_paths<'a>(&'a self, show: &mut dyn FnMut(&'a str)) {
         match self {
             Self::All(conditions) | Self::Any(conditions) => {
@@ -153,7 +153,7 @@ impl Condition {
         }
     }
 
-    /// Whether it is about a value of a body: then it is tried after those that are about none, because the request has to wait.
+    /// True if it tests a value of a body: then it is tried after those that test none, because the request has to wait.
     #[must_use]
     pub fn reads_body(&self) -> bool {
         let mut reads = false;
@@ -161,7 +161,7 @@ impl Condition {
         reads
     }
 
-    /// Whether the condition holds for `request`.
+    /// True if the condition holds for `request`.
     #[must_use]
     pub fn holds<'a>(&'a self, request: &Request<'a>, on_ambiguity: OnAmbiguity) -> bool {
         self.broken_by(request, on_ambiguity).is_none()

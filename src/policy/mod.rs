@@ -37,14 +37,14 @@ use crate::response::{Counts, LimitView, PolicyAnswer, Settings};
 use crate::script::Plan;
 use crate::time::Micros;
 
-/// Which requests are limited, which of them share a limit, and how much is allowed.
+/// A policy: the requests it applies to, the subjects that share a limit, and the limits.
 #[derive(Debug)]
 pub struct Policy {
     /// Its name.
     pub name: String,
     /// The name under which its limits count, in keys: its own, or one that it shares with policies of the same limits.
     pub counters: String,
-    /// Which requests it applies to.
+    /// The condition for the requests it applies to.
     pub matcher: Condition,
     /// Matching requests to deny without asking the store.
     pub deny: Conditions,
@@ -54,39 +54,39 @@ pub struct Policy {
     pub subject: Vec<Part>,
     /// Costs of the requests that meet a condition; the first that does counts.
     pub costs: Vec<(Condition, Cost)>,
-    /// How many units any other request takes.
+    /// The cost of any other request.
     pub cost: Cost,
     /// Shares of each limit, in percent, that are kept for the requests that meet a condition. A request belongs to the class of
     /// the first that holds, and may use all that is not kept for the classes before it.
     pub priority: Vec<(Condition, u8)>,
-    /// How the true cost of a request is told from its response.
+    /// The rules by which the true cost of a request is read from its response.
     pub settle: Settle,
-    /// What tokens cost by model, if they do, and whether the body of a request is read, which names the model.
+    /// The prices of tokens by model, if there are any, and `true` if the body of a request is read because it names the model.
     pub prices: Option<(Arc<Prices>, bool)>,
-    /// How many times the limits its subjects have, if that differs.
+    /// The factor of the limits of its subjects, if subjects differ in it.
     pub scale: Option<Scale>,
     /// The limits to choose from; at least one tier.
     pub tiers: Tiers,
-    /// What a denial leads to.
+    /// The effect of a denial.
     pub mode: Mode,
-    /// For how many of a hundred subjects denials are enforced.
+    /// The percentage of subjects for which denials are enforced.
     pub enforce_percent: u8,
-    /// How requests are taken in advance, if they are.
+    /// The lease of requests that are reserved in advance, if there is one.
     pub lease: Option<Lease>,
-    /// How its limits hold across regions.
+    /// The way in which its limits hold across regions.
     pub regions: Across,
-    /// Whether what its subjects use is written to the usage journal.
+    /// True if the usage of its subjects is written to the usage journal.
     pub usage_journal: bool,
-    /// What happens when the store does not answer.
+    /// The decision if the store does not answer.
     pub on_failure: OnFailure,
-    /// What clients see of its decisions.
+    /// The responses to its decisions.
     pub response: Settings,
 }
 
 /// The most percent of a limit that are kept for the requests of some classes: something is for all requests.
 pub const MAX_KEPT: u8 = 99;
 
-/// What a denial leads to.
+/// The effect of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The request is rejected.
@@ -97,7 +97,7 @@ pub enum Mode {
     Enquiry,
 }
 
-/// What happens to a request that the store does not answer.
+/// The decision for a request that the store does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
     /// It is admitted.
@@ -108,7 +108,7 @@ pub enum OnFailure {
     Local,
 }
 
-/// How the limits of a policy hold across regions.
+/// The way in which the limits of a policy hold across regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Across {
     /// They do not: this region's store counts alone.
@@ -116,7 +116,7 @@ pub enum Across {
     Apart,
     /// One store counts for all: an index into the configuration's.
     Home(u8),
-    /// This region's store decides. What it grants is charged in the other regions afterwards.
+    /// This region's store decides. Its grants are charged in the other regions afterwards.
     Debit,
     /// Each region has a part of every limit, and borrows from the others what they do not need.
     Share,
@@ -133,22 +133,22 @@ impl Across {
     }
 }
 
-/// How many requests of one subject a worker may take in advance.
+/// The number of requests of one subject that a worker may reserve in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The most that a worker holds.
     pub max: u32,
     /// The fewest that it takes at a time.
     pub min: u32,
-    /// For how long.
+    /// The duration of a lease.
     pub duration: Micros,
     /// It is `auto`: the limits say how many.
     pub is_auto: bool,
 }
 
 impl Lease {
-    /// What `auto` is before the limits are known. With half this duration 10,000 workers admit hardly less above the limit while traffic
-    /// grows; with a fifth of it, a worker's share of the requests is too small for a lease, and they fill the core of Redis.
+    /// The lease of `auto` before the limits are known. With half this duration 10,000 workers admit hardly less above the limit while
+    /// traffic grows; with a fifth of it, a worker's share of the requests is too small for a lease, and they use a whole core of Redis.
     pub const AUTO: Self = Self { max: 0, min: 0, duration: Micros::from_millis(500), is_auto: true };
 
     /// Under `auto` a worker holds at most what comes back of a limit in this time. So of one subject, all workers together
@@ -161,7 +161,7 @@ impl Lease {
     /// Under `auto` a lease has so many requests at first, unless a worker may hold only fewer.
     const FIRST: u32 = 8;
 
-    /// What `auto` is under these limits, for requests of this cost; `None` if it takes nothing in advance.
+    /// Returns the lease of `auto` under these limits, for requests of this cost; `None` if it reserves nothing in advance.
     #[must_use]
     pub fn auto(limits: &[Limit], cost: u64) -> Option<Self> {
         let units =
@@ -171,17 +171,17 @@ impl Lease {
     }
 }
 
-/// How requests wait for permits of a `concurrency` limit.
+/// The permit queue of a `concurrency` limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// For how long, counted from the time at which the request came.
+    /// The maximum wait, from the arrival of the request.
     pub max_wait: Micros,
-    /// How many of one subject in one worker.
+    /// The most waiting requests of one subject in one worker.
     pub max_waiting: usize,
 }
 
 impl Queue {
-    /// What both allow.
+    /// Returns the smaller of both for each setting.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {
         Self {
@@ -211,36 +211,36 @@ pub struct Tier {
     pub plan: Arc<Plan>,
     /// Its limits at other scales.
     pub scaled: ScaledPlans,
-    /// Among how many workers limits are divided while the store is unavailable.
+    /// The number of workers among which limits are divided while the store is unavailable.
     pub workers: u32,
     /// The share of each limit that one worker keeps by itself then, in the same order.
     pub shares: Vec<Limit>,
-    /// What clients see of each limit, in the same order.
+    /// The part of each limit that clients see, in the same order.
     pub views: Vec<LimitView>,
     /// The queue of each limit, if it has one, in the same order.
     pub queues: Vec<Option<Queue>>,
 }
 
-/// What to ask of the store for one policy and one request.
+/// A check: what weir asks the store for one policy and one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Which policy: an index into the configuration's.
+    /// The policy: an index into the configuration's.
     pub policy: usize,
-    /// Which of its tiers.
+    /// The tier: an index into the policy's.
     pub tier: usize,
     /// The hash tag of the subject's keys: `{policy|subject}`, where the policy is named as it counts.
     pub tag: Vec<u8>,
-    /// How many units the request takes; 0 asks without taking.
+    /// The cost of the request in units; 0 asks without charging.
     pub cost: u64,
-    /// How many percent of each limit are kept for requests of other classes: see [`Policy::priority`].
+    /// The percentage of each limit that is kept for requests of other classes: see [`Policy::priority`].
     pub kept_percent: u8,
-    /// How many times as large as configured the limits are: see [`Policy::scale`].
+    /// The factor of the limits: see [`Policy::scale`].
     pub scale: u64,
     /// The row of the prices of the model that the request names: see [`Policy::prices`].
     pub requested: Option<u16>,
-    /// Which store is asked: an index into the configuration's. 0 is that of this region.
+    /// The store that is asked: an index into the configuration's. 0 is that of this region.
     pub store: u8,
-    /// What a denial leads to, for this subject.
+    /// The effect of a denial, for this subject.
     pub mode: Mode,
 }
 
@@ -254,13 +254,13 @@ impl Check {
         Self { policy, tier: 0, tag, cost: 1, kept_percent, scale, requested, store: 0, mode: Mode::Enforce }
     }
 
-    /// What the store is asked for so many such requests.
+    /// Returns the check of the limits for so many such requests.
     #[must_use]
     pub const fn ask(&self, requests: u32) -> Ask {
         Ask { requests, cost: self.cost, kept_percent: self.kept_percent }
     }
 
-    /// Whether both are about the same subject and limits, at whatever cost and of whatever class.
+    /// True if both are for the same subject and limits, whatever their costs and classes.
     #[must_use]
     pub fn is_about_the_same(&self, other: &Self) -> bool {
         let subject = |check: &Self| (check.policy, check.tier, check.scale, check.store);
@@ -293,8 +293,7 @@ impl Hash for Subject {
     }
 }
 
-/// What clients choose freely is hashed. The tag names the policy, and a subject has few tiers, modes,
-/// classes and scales.
+/// Hashes the fields that clients choose freely. The tag names the policy, and a subject has few tiers, modes, classes and scales.
 impl Hash for Check {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(&self.tag);
@@ -302,7 +301,7 @@ impl Hash for Check {
     }
 }
 
-/// Why a request is denied without asking the store.
+/// The reason for which a request is denied without asking the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
     /// It meets this condition of the deny list.
@@ -316,14 +315,14 @@ pub enum Denial {
     UnknownModel(Mode),
 }
 
-/// What one policy decides about a request, before the store is asked.
+/// The decision of one policy about a request, before the store is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
     /// The policy does not apply to it.
     Unmatched,
     /// The request lacks this part of the subject, and the policy skips such requests.
     Skipped(usize),
-    /// An enquiry cannot have this part of the subject.
+    /// A quota request cannot have this part of the subject.
     Unknown(usize),
     /// It meets this condition of the exempt list.
     Exempt(usize),
@@ -334,7 +333,7 @@ pub enum Ruling {
 }
 
 impl Policy {
-    /// What this policy, at `index` of the configuration, decides about `request`.
+    /// Returns the decision of this policy, at `index` of the configuration, about `request`.
     #[must_use]
     pub fn rule<'a>(&'a self, index: usize, request: &Request<'a>) -> Ruling {
         let ruling = || {
@@ -351,7 +350,8 @@ impl Policy {
         self.rule_before_subject(request).unwrap_or_else(ruling)
     }
 
-    /// What this policy decides about `request`, whatever its body has; `None` if that depends on the body, which has not come yet.
+    /// Returns the decision of this policy about `request` if its body cannot change that; `None` if it depends on the body, which has not
+    /// arrived yet.
     #[must_use]
     pub fn rule_without_body<'a>(&'a self, index: usize, request: &Request<'a>) -> Option<Ruling> {
         request.without_body(|| self.rule(index, request)).or_else(|| {
@@ -362,8 +362,8 @@ impl Policy {
         })
     }
 
-    /// What this policy decides about an enquiry, which asks about the request `asked`. The subject is that of the enquiry, whatever
-    /// it says about the other request: otherwise a client could name the subject of another client.
+    /// Returns the decision of this policy about a quota request for the request `asked`. The subject is that of the quota request,
+    /// whatever it says about the other request: otherwise a client could name the subject of another client.
     #[must_use]
     pub fn rule_enquiry<'a, 'b>(&'a self, index: usize, asked: &Request<'b>, enquiry: &Request<'a>) -> Ruling
     where
@@ -387,14 +387,14 @@ impl Policy {
         }
     }
 
-    /// Whether a denial without asking the store rejects the request.
+    /// True if a denial without asking the store rejects the request.
     #[must_use]
     pub fn enforces(&self, denial: Denial) -> bool {
         let mode = if let Denial::UnknownModel(mode) = denial { mode } else { self.mode };
         mode == Mode::Enforce
     }
 
-    /// What this policy decides about `request`, whatever its subject is.
+    /// Returns the decision of this policy about `request`, if it does not depend on the subject.
     fn rule_before_subject<'a>(&'a self, request: &Request<'a>) -> Option<Ruling> {
         if !self.matcher.holds(request, OnAmbiguity::Holds) {
             return Some(Ruling::Unmatched);
@@ -423,7 +423,7 @@ impl Policy {
         Ok(tag.finish())
     }
 
-    /// What a denial leads to for the subject of this tag.
+    /// Returns the effect of a denial for the subject of this tag.
     fn mode_of(&self, tag: &str) -> Mode {
         let enforced = self.mode == Mode::Enforce
             && (self.enforce_percent >= 100 || key::percentile(tag) < self.enforce_percent);
@@ -439,7 +439,7 @@ impl Policy {
         usage::requested_row(prices, request, *reads_body)
     }
 
-    /// What to ask the store about a request of the tier and cost of `request`, and of the subject of this tag.
+    /// Returns the check for the tier and the cost of `request`, and for the subject of this tag.
     fn check<'a>(&'a self, index: usize, request: &Request<'a>, tag: String) -> Check {
         Check {
             policy: index,
@@ -466,7 +466,7 @@ impl Policy {
         self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]).for_each(|cost| cost.body_paths(show));
     }
 
-    /// Whether its limits count bytes of requests or responses: one of its costs does, and no other is in another unit.
+    /// True if its limits count bytes of requests or responses: one of its costs does, and no other is in another unit.
     #[must_use]
     pub fn counts_bytes(&self) -> bool {
         let costs = self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]);
@@ -476,7 +476,7 @@ impl Policy {
         units.next() == Some(true) && units.all(|is_in_bytes| is_in_bytes)
     }
 
-    /// Whether its limits count requests: what one costs depends on nothing that it says, nor its response.
+    /// True if its limits count requests: the cost depends neither on the request nor on its response.
     #[must_use]
     pub fn counts_requests(&self) -> bool {
         let mut costs = self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]);
@@ -485,7 +485,7 @@ impl Policy {
             && true_costs.all(|cost| matches!(cost, TrueCost::Reserved | TrueCost::Constant(_)))
     }
 
-    /// What its limits count, for the headers of providers.
+    /// Returns the unit that its limits count, for the headers of providers.
     #[must_use]
     pub fn counts(&self) -> Counts {
         if self.counts_requests() {
@@ -509,7 +509,7 @@ impl Policy {
         self.priority.iter().position(|(when, _)| when.holds(request, OnAmbiguity::Fails))
     }
 
-    /// How many percent of each limit are kept from the requests of this class, or of none, for those of other classes.
+    /// Returns the percentage of each limit that requests of this class, or of none, may not use, because it is kept for other classes.
     #[must_use]
     pub fn kept_from(&self, class: Option<usize>) -> u8 {
         let before = self.priority.iter().take(class.unwrap_or(usize::MAX));
@@ -532,17 +532,17 @@ impl Policy {
         possible.flatten()
     }
 
-    /// How many units `request` takes: the most that any of its costs is.
+    /// Returns the cost of `request`: the largest of its costs.
     fn cost_of<'a>(&'a self, request: &Request<'a>) -> u64 {
         self.costs_of(request).map(|cost| cost.of(request)).max().unwrap_or(0)
     }
 
-    /// Whether any cost of `request` denies it for its model.
+    /// True if any cost of `request` denies it for its model.
     fn denies_model<'a>(&'a self, request: &Request<'a>) -> bool {
         self.may_deny_models() && self.costs_of(request).any(|cost| cost.denies_model(request))
     }
 
-    /// Whether it denies requests of unknown models.
+    /// True if it denies requests of unknown models.
     #[must_use]
     pub fn may_deny_models(&self) -> bool {
         self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]).any(Cost::may_deny_models)

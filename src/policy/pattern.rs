@@ -17,7 +17,7 @@ pub const MAX_STEPS: usize = 32 * 1024;
 /// The largest program: it still searches values of 64 bytes.
 pub const MAX_PROGRAM: usize = MAX_STEPS / 64;
 
-/// What the start of a search costs, in bytes.
+/// The cost of starting a search, in bytes.
 const START_COST: usize = 8;
 
 /// The largest compiled program, in bytes. Only bounds memory: [`MAX_PROGRAM`] is reached first.
@@ -35,7 +35,7 @@ impl Pattern {
     /// Compiles `text`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn new(text: &str) -> Result<Self, String> {
         // On its own first: `a)|(b` is invalid, but would become valid between the parentheses of the anchors.
         let size = size(text);
@@ -55,7 +55,7 @@ impl Pattern {
         Some(Self { regex, size: self.size.saturating_add(2), beginning: self.beginning.clone() })
     }
 
-    /// Whether it may look at the end of a value: such an expression matches nothing before a slash that follows.
+    /// True if it may look at the end of a value: such an expression matches nothing before a slash that follows.
     #[must_use]
     pub fn looks_at_end(&self) -> bool {
         self.text().contains('$') || self.text().contains(r"\z")
@@ -68,7 +68,7 @@ impl Pattern {
         text.strip_prefix("^(?:").and_then(|text| text.strip_suffix(")$")).unwrap_or(text)
     }
 
-    /// What each value that matches begins with.
+    /// The beginning of each value that matches.
     #[must_use]
     pub const fn beginning(&self) -> &str {
         &self.beginning
@@ -102,7 +102,7 @@ pub fn beginning(text: &str) -> &str {
     text.get(..length).unwrap_or_default()
 }
 
-/// Whether a `|` may be outside of all groups.
+/// True if a `|` may be outside of all groups.
 #[must_use]
 pub fn may_be_alternatives(text: &str) -> bool {
     let (mut depth, mut at) = (0_usize, 0_usize);
@@ -123,8 +123,7 @@ pub fn may_be_alternatives(text: &str) -> bool {
     false
 }
 
-/// What the searches of one condition may still cost, over all readings of a request: many short values cost what a long one
-/// does.
+/// The remaining search budget of one condition, over all readings of a request: many short values cost as much as one long value.
 pub struct Searches<'r, 'a> {
     request: &'r Request<'a>,
     bytes: usize,
@@ -137,9 +136,8 @@ impl<'r, 'a> Searches<'r, 'a> {
         Self { request, bytes: 0 }
     }
 
-    /// Whether all of `value` matches; `None` when it is too long to be searched, or the values before it were, together. A value
-    /// that does not begin as the expression does costs no search.
-    /// Bytes that are not UTF-8 are searched as U+FFFD.
+    /// True if all of `value` matches; `None` if this value, or the values before it together, are too long to be searched. A value that
+    /// does not begin as the expression does costs no search. Bytes that are not UTF-8 are searched as U+FFFD.
     pub fn search(&mut self, pattern: &Pattern, value: Sent<'_>) -> Option<bool> {
         if !value.begins_with(pattern.beginning().as_bytes()) {
             return Some(false);
@@ -156,8 +154,8 @@ impl<'r, 'a> Searches<'r, 'a> {
     }
 }
 
-/// How many states the program of a regular expression has, or more: its characters, multiplied by the repetitions
-/// around it, and what joins them. It depends on the text alone, so that every build of weir has the same bounds.
+/// An upper bound of the states in the program of a regular expression: its characters, multiplied by the repetitions around it, and what
+/// joins them. It depends on the text alone, so that every build of weir has the same bounds.
 #[must_use]
 pub fn size(text: &str) -> usize {
     // For each open group: the size of what is before it, and of what is in it until now.
@@ -245,7 +243,7 @@ fn class(text: &str) -> usize {
     bytes.len()
 }
 
-/// How often `{n}`, `{n,}` or `{n,m}` repeats at most in the program, and its length after the `{`.
+/// Returns how often `{n}`, `{n,}` or `{n,m}` repeats at most in the program, and its length after the `{`.
 fn repetition(text: &str) -> (usize, usize) {
     let Some(length) = text.find('}') else { return (1, 0) };
     let numbers = text.get(..length).unwrap_or_default();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many times the configured limits a subject has, as trusted data of its requests says: a claim of a verified token, or what
-//! an earlier filter of Envoy has found out. The number has bounds.
+//! The factor of a subject's limits, as trusted data of its requests says: a claim of a verified token, or the finding of an earlier filter
+//! of Envoy. The number has bounds.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,10 +10,10 @@ use crate::request::Request;
 use crate::script::Plan;
 use crate::sorted_map::SortedMap;
 
-/// Where the number stands, and its bounds.
+/// The place of the number, and its bounds.
 #[derive(Debug)]
 pub struct Scale {
-    /// Where it stands.
+    /// The place of the number.
     pub from: Part,
     /// The smallest number.
     pub min: u64,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a request turned out to cost. A policy's [`Cost`](super::cost::Cost) is reserved when the request arrives. What the response
-//! then shows is its true cost, and the difference is charged or refunded.
+//! The true cost of a request. A policy's [`Cost`](super::cost::Cost) is reserved when the request arrives. The response then shows the
+//! true cost, and the difference is charged or refunded.
 //!
-//! A [`Settling`] watches one response for one policy. It keeps a few numbers, and at most 4 KiB where it reads the body, however
-//! long the response is.
+//! A [`Settling`] watches one response for one policy. It keeps a few numbers, and at most 4 KiB where it reads the body, however long the
+//! response is.
 
 use core::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::body::{Form, Paths, Scanner, Sum};
 use crate::inline_vec::InlineVec;
 use crate::time::Micros;
 
-/// How the true cost of a request is told from its response: the first case that holds. Without one, it cost what was reserved.
+/// The rules by which the true cost is read from the response: the first case that holds. Without one, the reserved cost stays.
 #[derive(Debug, Default)]
 pub struct Settle {
     /// The cases, in the order of the configuration.
@@ -38,21 +38,21 @@ pub struct When {
     pub grpc_status: Vec<u32>,
 }
 
-/// What a request turned out to cost.
+/// The true cost of a request.
 #[derive(Debug)]
 pub enum TrueCost {
-    /// What was reserved.
+    /// The reserved cost.
     Reserved,
     /// This many units.
     Constant(u64),
-    /// What the response shows.
+    /// The cost that the response shows.
     Shown(Shown),
 }
 
 /// A true cost that the response shows.
 #[derive(Debug)]
 pub struct Shown {
-    /// Where.
+    /// The place.
     pub source: Source,
     /// The cost when it is not there, or is no whole number.
     pub on_missing: OnMissing,
@@ -60,7 +60,7 @@ pub struct Shown {
     pub max: u64,
 }
 
-/// Where a response shows its cost.
+/// The place where a response shows its cost.
 #[derive(Debug)]
 pub enum Source {
     /// In the header of this name, in lower case.
@@ -78,7 +78,7 @@ pub enum Source {
 }
 
 impl TrueCost {
-    /// Whether a unit is a byte; `None` of what is in the units of the costs beside it.
+    /// True if a unit is a byte; `None` for a cost in the units of the costs beside it.
     pub(super) const fn is_in_bytes(&self) -> Option<bool> {
         match self {
             Self::Reserved | Self::Constant(_) => None,
@@ -90,16 +90,16 @@ impl TrueCost {
 /// The true cost of a request whose response does not show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {
-    /// What was reserved.
+    /// The reserved cost.
     Reserved,
     /// This many units.
     Constant(u64),
 }
 
-/// What the host has to pass on of a response, besides its headers.
+/// The parts of a response that the host must pass on, besides its headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
-    /// How many bytes each part of the body has.
+    /// The number of bytes of each part of the body.
     pub size: bool,
     /// The bytes of the body.
     pub content: bool,
@@ -110,13 +110,13 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Whether the host has to say when the response has ended.
+    /// True if the host has to say when the response has ended.
     #[must_use]
     pub const fn is_any(self) -> bool {
         self.size || self.content || self.trailers || self.unreadable
     }
 
-    /// What either needs.
+    /// Returns the parts that either needs.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self {
@@ -134,7 +134,7 @@ pub type Fields<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 /// The longest header that a cost is read from, in bytes.
 const LONGEST: usize = 1024;
 
-/// What is known of a response.
+/// The state of one response.
 #[derive(Debug)]
 pub struct Settling {
     /// When the request was admitted.
@@ -142,11 +142,11 @@ pub struct Settling {
     status: Option<u16>,
     grpc_status: Option<u32>,
     bytes: u64,
-    /// Nothing of it is still to come.
+    /// True if no part of it is still to come.
     is_whole: bool,
     /// For each case what a header or trailer said.
     stated: InlineVec<Option<u64>>,
-    /// What reads the body, for the cases that need it. There is none before the headers, and for a body that cannot be read.
+    /// The readers of the body, for the cases that need it. There is none before the headers, and for a body that cannot be read.
     scanners: InlineVec<(usize, Scanner)>,
     /// The row of the prices of the model that the request names.
     requested: Option<u16>,
@@ -269,11 +269,11 @@ impl Settling {
         Some(reserved)
     }
 
-    /// The true cost of a request that is over at `now`, however it ended. What a response that was cut off has not said costs no less than
-    /// was reserved.
+    /// The true cost of a request that is over at `now`, however it ended. If a response was cut off, a missing cost is no less than the
+    /// reserved one.
     #[must_use]
     pub fn at_end(&mut self, settle: &Settle, reserved: u64, now: Micros) -> u64 {
-        // A number at the very end of the body ends with it. What was read before an error counts.
+        // A number at the very end of the body ends with it. Values read before an error count.
         for (_, scanner) in &mut self.scanners {
             let _ = scanner.end();
         }
@@ -290,7 +290,7 @@ impl Settling {
         reserved
     }
 
-    /// Whether a condition holds; `None` while its status or its gRPC status may still come.
+    /// True if a condition holds; `None` while its status or its gRPC status may still come.
     fn holds(&self, when: &When) -> Option<bool> {
         if !when.status.is_empty() {
             let status = self.status?;
@@ -304,7 +304,7 @@ impl Settling {
         self.grpc_status.map(|status| when.grpc_status.contains(&status))
     }
 
-    /// What has read the body for a case.
+    /// The reader of the body for a case.
     fn scanner(&self, case: usize) -> Option<&Scanner> {
         self.scanners.iter().find(|(index, _)| *index == case).map(|(_, scanner)| scanner)
     }
@@ -343,7 +343,7 @@ impl Settling {
 }
 
 impl Settle {
-    /// How the tokens of a language model are read, of each case that does.
+    /// The cases that read the tokens of a language model.
     pub fn usages(&self) -> impl Iterator<Item = (&Usage, &Shown)> {
         self.cases.iter().filter_map(|case| match &case.cost {
             TrueCost::Shown(shown) => match &shown.source {
@@ -354,7 +354,7 @@ impl Settle {
         })
     }
 
-    /// Whether every request costs what it reserves.
+    /// True if every request costs what it reserves.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.cases.is_empty()

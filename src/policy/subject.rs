@@ -13,24 +13,24 @@ use crate::request::{Property, Request, Unreadable, ValueId};
 /// One part of a subject.
 #[derive(Debug)]
 pub struct Part {
-    /// Where its value comes from.
+    /// The place of its value.
     pub source: Source,
-    /// What happens when a request does not have it.
+    /// The rule for a request that does not have it.
     pub on_missing: OnMissing,
-    /// What happens when a request has several values of it.
+    /// The rule for a request that has several values of it.
     pub on_multiple: OnMultiple,
-    /// What hashes its value, if that must not be in the store in clear.
+    /// Hashes its value, if that must not be in the store in clear.
     pub hash: Option<ValueHasher>,
 }
 
-/// Where the value of a part comes from.
+/// The place of a part's value.
 #[derive(Debug)]
 pub enum Source {
     /// The client's address, in so many bits.
     ClientAddress {
-        /// Of IPv4.
+        /// The prefix for IPv4.
         ipv4_prefix: u8,
-        /// Of IPv6.
+        /// The prefix for IPv6.
         ipv6_prefix: u8,
     },
     /// The header of this name, in lower case.
@@ -103,13 +103,13 @@ impl Source {
         Ok(one.map_or(Value::Absent, Value::Is))
     }
 
-    /// Whether its value begins with a scheme, as in `Bearer TOKEN`.
+    /// True if its value begins with a scheme, as in `Bearer TOKEN`.
     pub(super) fn has_scheme(&self) -> bool {
         matches!(self, Self::Header(name) if matches!(name.as_str(), "authorization" | "proxy-authorization"))
     }
 
-    /// Whether it is of what the client requests: the method, the path, the body, or what Envoy has chosen by these. The query does not
-    /// count, because an enquiry has one of its own, and so the parameters that name a subject.
+    /// True if it belongs to what the client requests: the method, the path, the body, or what Envoy has chosen by these. The query does
+    /// not count, because a quota request has one of its own, and so the parameters that name a subject.
     pub(super) fn is_of_target(&self) -> bool {
         match self {
             Self::Path(_) | Self::PathSegment(_) | Self::Method | Self::Body(..) => true,
@@ -126,7 +126,7 @@ impl Source {
     }
 }
 
-/// What happens when a request does not have a part.
+/// The rule for a request that does not have a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {
     /// All requests without it share one subject.
@@ -137,7 +137,7 @@ pub enum OnMissing {
     Deny,
 }
 
-/// What happens when the value of a part cannot be read from the body.
+/// The rule for a part whose value cannot be read from the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnreadable {
     /// The request is denied.
@@ -146,7 +146,7 @@ pub enum OnUnreadable {
     Missing,
 }
 
-/// What happens when a request has several values of a part.
+/// The rule for a request that has several values of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMultiple {
     /// The request is denied.
@@ -164,9 +164,10 @@ pub enum OnMultiple {
 pub enum Value<'r> {
     /// This.
     Is(Cow<'r, [u8]>),
-    /// Not there.
+    /// The value is missing.
     Absent,
-    /// Not known: there are several values and the part allows only one, it is too long to be read, or the host cannot read it.
+    /// The value is not known: there are several values and the part allows only one, it is too long to be read, or the host cannot read
+    /// it.
     Ambiguous,
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What language models have used: where the responses of each provider say it, what a token of each kind costs, and what a request
-//! reserves before its response says anything.
+//! The usage of language models: the places where the responses of each provider state it, the price of a token of each kind, and what a
+//! request reserves before its response says anything.
 //!
-//! A preset is a list of paths, and nothing else knows providers. Of several paths to one count the last number in the response counts,
-//! so that a stream may say a count many times, and each time more.
+//! A preset is a list of paths, and nothing else knows providers. If several paths lead to one count, the last number in the response
+//! counts, so that a stream may say a count many times, and each time more.
 //!
 //! A stream that is cut off has said its last number before its end. [`Usage::used`] counts what it has delivered then.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::body::{Paths, Scanner, Sum, Term, Value, Weight, weigh};
 use crate::request::{Request, Unreadable};
 
-/// Which presets a path belongs to: a bit for each.
+/// The presets that a path belongs to: a bit for each.
 pub type Providers = u8;
 
 /// OpenAI's chat completions, responses and embeddings, and what sends the same, such as vLLM.
@@ -22,14 +22,14 @@ pub const OPENAI: Providers = 1;
 pub const ANTHROPIC: Providers = 2;
 /// Gemini's `generateContent` and `streamGenerateContent`.
 pub const GEMINI: Providers = 4;
-/// Bedrock's `Converse` and `ConverseStream`. What models say to `InvokeModel` has the form of each model, and is not read in a stream.
+/// Bedrock's `Converse` and `ConverseStream`. The responses to `InvokeModel` have the form of each model, and are not read in a stream.
 pub const BEDROCK: Providers = 8;
 /// Ollama's own API.
 pub const OLLAMA: Providers = 16;
 /// All of them: no two have a path with two meanings.
 pub const AUTO: Providers = OPENAI | ANTHROPIC | GEMINI | BEDROCK | OLLAMA;
 
-/// What a count of a response counts.
+/// The kind of a count in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Count {
@@ -64,7 +64,7 @@ use Count::{
     Tools, Written,
 };
 
-/// Where responses say what they have used.
+/// The paths at which responses state their usage.
 #[rustfmt::skip]
 pub const PATHS: [(Providers, Count, &str); 39] = [
     (OPENAI, Input, "usage.prompt_tokens"),
@@ -108,7 +108,7 @@ pub const PATHS: [(Providers, Count, &str); 39] = [
     (GEMINI, Model, "[*].modelVersion"),
 ];
 
-/// What stands beside a count of output, and says whether it is the last one.
+/// The paths beside a count of output that say whether it is the last one.
 #[rustfmt::skip]
 const ENDS: [(Providers, Count, &str); 10] = [
     (OPENAI, Said, "choices[*]"),
@@ -123,7 +123,7 @@ const ENDS: [(Providers, Count, &str); 10] = [
     (GEMINI, Ended, "[*].promptFeedback.blockReason"),
 ];
 
-/// Keys of which one is in each event or line that says what was used: others are not read.
+/// The keys of usage: each event or line that states usage has one of them. Other events and lines are not read.
 const KEYS: [(Providers, &str); 5] = [
     (OPENAI, "prompt_tokens"),
     (OPENAI | ANTHROPIC, "output_tokens"),
@@ -132,15 +132,15 @@ const KEYS: [(Providers, &str); 5] = [
     (OLLAMA, "eval_count"),
 ];
 
-/// What requests of an API say of the output that they take.
+/// The fields of an API's requests that limit the output.
 #[derive(Debug)]
 struct Api {
     providers: Providers,
-    /// How its paths end.
+    /// The endings of its paths.
     paths: &'static [&'static str],
-    /// Where a request says how many tokens of output it takes at most: the provider obeys these, and no other.
+    /// The fields with the maximum number of tokens of output: the provider obeys these, and no other.
     max_tokens: &'static [&'static str],
-    /// Where it says how many answers it takes.
+    /// The field with the number of answers.
     choices: Option<&'static str>,
 }
 
@@ -164,7 +164,7 @@ static APIS: [Api; 7] = [
 /// In place of the row of a model: the request is for none, and uses no tokens.
 pub const NO_MODEL: u16 = u16::MAX;
 
-/// How the paths end that use no tokens.
+/// The endings of paths that use no tokens.
 const FREE: [&[u8]; 7] = [
     b"/count_tokens",
     b":countTokens",
@@ -175,10 +175,10 @@ const FREE: [&[u8]; 7] = [
     b":cancel",
 ];
 
-/// Where a request says its model.
+/// The field in which a request names its model.
 const REQUESTED_MODEL: &str = "model";
 
-/// How much a token of each kind weighs.
+/// The weight of a token of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weights {
     /// Input that no cache had.
@@ -218,7 +218,7 @@ impl Weights {
         }
     }
 
-    /// What was used, by the counts of a response.
+    /// Returns the sum of what was used, by the counts of a response.
     fn sum(&self, per: u64) -> Sum {
         let term = |weight, counts: &[Count], part: Option<(Count, Weight)>| Term {
             weight,
@@ -236,7 +236,7 @@ impl Weights {
         Sum::divided(terms, per)
     }
 
-    /// Whether a count changes what was used: one that is within another does only if it weighs something else.
+    /// True if a count changes what was used: one that is within another does only if it weighs something else.
     fn reads(&self, count: Count) -> bool {
         match count {
             CachedWithin => self.input != self.cached_input,
@@ -260,17 +260,17 @@ impl Row {
     }
 }
 
-/// What tokens cost, by model.
+/// The prices of tokens, by model.
 #[derive(Debug)]
 pub struct Prices {
     /// The models, and the row of each: the beginning of names, if it ends with `*`, or a name.
     models: Vec<(String, u16)>,
     rows: Vec<Row>,
-    /// Of models that are not among them: of each kind the highest weight.
+    /// The weights of models that are not in the table: the highest weight of each kind.
     highest: Row,
-    /// So many tokens cost a weight.
+    /// The number of tokens that cost a weight.
     per: u64,
-    /// Whether no request of another model is admitted.
+    /// True if no request of another model is admitted.
     denies_unknown: bool,
 }
 
@@ -302,19 +302,19 @@ impl Prices {
         Some(table)
     }
 
-    /// Whether the model matters.
+    /// True if prices differ by model.
     #[must_use]
     pub const fn is_by_model(&self) -> bool {
         !self.rows.is_empty()
     }
 
-    /// Whether a request is denied because its model is unknown.
+    /// True if a request is denied because its model is unknown.
     #[must_use]
     pub const fn denies_unknown(&self) -> bool {
         self.denies_unknown
     }
 
-    /// So many tokens cost a weight.
+    /// The number of tokens that cost a weight.
     #[must_use]
     pub const fn per(&self) -> u64 {
         self.per
@@ -349,14 +349,14 @@ impl Prices {
     }
 }
 
-/// How the tokens that a response has used are read.
+/// Reads the tokens that a response has used.
 #[derive(Debug)]
 pub struct Usage {
-    /// Whose responses they are.
+    /// The providers of the responses.
     pub providers: Providers,
-    /// Where they say it.
+    /// The paths of the counts.
     pub paths: Arc<Paths>,
-    /// What tokens cost.
+    /// The prices of tokens.
     pub prices: Arc<Prices>,
 }
 
@@ -373,11 +373,11 @@ impl Usage {
         Some(Self { providers, paths, prices })
     }
 
-    /// What a response of so many `bytes` has used, of the model that it names; `requested` is the row of the model that the request
-    /// names.
+    /// Returns the usage that a response of so many `bytes` states, of the model that it names; `requested` is the row of the model that
+    /// the request names.
     ///
-    /// What a response that was cut off has not said stays `reserved`, or what it has delivered counts, if that is less: each byte as a
-    /// token of output, because no token is shorter. It costs no less than it has said.
+    /// If a response was cut off, its usage is the smaller of `reserved` and what it has delivered: each byte counts as a token of output,
+    /// because no token is shorter. It is at least what the response has stated.
     #[must_use]
     pub fn used(
         &self,
@@ -406,7 +406,7 @@ impl Usage {
         Some(said.max(reserved.min(delivered)))
     }
 
-    /// Whether the last count of output in a response that has ended counts all of it.
+    /// True if the last count of output in a response that has ended counts all of it.
     fn has_ended(scanner: &Scanner, is_whole: bool) -> bool {
         let has = |count: Count| scanner.is_beside_last(count as usize);
         scanner.is_final(is_whole) || has(Ended) || has(Output) && !has(Said)
@@ -425,7 +425,7 @@ fn path<'r>(request: &'r Request<'_>) -> Option<&'r [u8]> {
     path.resolved().split(|&byte| byte == b'?').next()
 }
 
-/// Whether a request uses no tokens: it counts them, moderates a text, cancels a response, or is about files.
+/// True if a request uses no tokens: it counts them, moderates a text, cancels a response, or is for files.
 #[must_use]
 pub fn is_free(request: &Request<'_>) -> bool {
     let Some(path) = path(request) else { return false };
@@ -438,14 +438,14 @@ pub fn is_free(request: &Request<'_>) -> bool {
         })
 }
 
-/// What a request reserves: its input by its size, and its output by the most that it takes.
+/// The reservation of a request: its input by its size, and its output by the maximum that it states.
 #[derive(Clone, Debug)]
 pub struct Estimate {
-    /// Who may be asked.
+    /// The providers that may be asked.
     pub providers: Providers,
-    /// What tokens cost.
+    /// The prices of tokens.
     pub prices: Arc<Prices>,
-    /// So many bytes of the body are one token of input.
+    /// The number of bytes of the body for one token of input.
     pub bytes_per_token: u64,
     /// The most tokens of input that are reserved, and how many of a body that cannot be read.
     pub max_input: u64,
@@ -522,14 +522,14 @@ impl Estimate {
         self.units(input, output, requested_row(&self.prices, request, true))
     }
 
-    /// Whether a request is denied because no price is known for its model.
+    /// True if a request is denied because no price is known for its model.
     pub(super) fn denies_model(&self, request: &Request<'_>) -> bool {
         self.prices.denies_unknown
             && requested_row(&self.prices, request, true).is_none()
             && !is_free(request)
     }
 
-    /// The units that a request reserves whose body cannot be read, and that is not denied for its model.
+    /// The units that are reserved by a request whose body cannot be read, and that is not denied for its model.
     #[must_use]
     pub fn of_unreadable(&self) -> u64 {
         self.units(self.max_input, self.max_output, None)
@@ -585,7 +585,7 @@ fn model_in_path(path: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// How many bytes a body has at most that is too large to be read, or is no JSON. `None`: it is compressed, or may be any.
+/// The maximum length of a body that is too large to be read, or is no JSON. `None`: it is compressed, or of any length.
 fn content_length(request: &Request<'_>) -> Option<u64> {
     let header = |name| request.header(name).ok();
     let is_exchange = header("content-encoding")?.is_none() && header("upgrade")?.is_none();

@@ -2,7 +2,7 @@
 //! The body of a request, JSON or an HTML form, read while it comes, for the policies that need a value of it.
 //!
 //! A client can write a body so that weir and the upstream read different values of it. So a body counts only if all of it is one
-//! JSON document of a bounded size, and a value only if it stands there once. Everything else is [`Unreadable`]: it may have any
+//! JSON document of a bounded size, and a value only if it is there once. Everything else is [`Unreadable`]: it may have any
 //! value. A `content-type` makes no body readable, because an upstream may not look at it, and some make one unreadable, because an
 //! upstream may. Of a form, only that of its type counts.
 
@@ -16,8 +16,8 @@ use crate::body::{self, Fields, Form, HtmlForm, IdScanner, Ids, MAX_PATHS, Paths
 /// The most paths of JSON, and the most fields of forms, that all policies of a configuration have together.
 pub const MAX_BODY_PATHS: usize = MAX_PATHS;
 
-/// What the name of a form's field begins with among the paths: `form:user`. No path of JSON begins so. The field is unreadable where the
-/// query has a parameter of its name.
+/// The prefix of a form's field among the paths: `form:user`. No path of JSON begins so. The field is unreadable if the query has a
+/// parameter of its name.
 pub const FIELD: &str = "form:";
 
 /// The same for a field that the server keeps apart from the query.
@@ -29,7 +29,7 @@ pub fn field(path: &str) -> Option<&str> {
     path.strip_prefix(FIELD).or_else(|| path.strip_prefix(FIELD_APART))
 }
 
-/// What a configuration needs of request bodies.
+/// The values of request bodies that a configuration needs.
 #[derive(Debug)]
 pub struct Wanted {
     names: Vec<String>,
@@ -55,7 +55,7 @@ impl Wanted {
         })
     }
 
-    /// How large a body may be.
+    /// The maximum size of a body.
     #[must_use]
     pub const fn max_bytes(&self) -> usize {
         self.max_bytes
@@ -67,7 +67,7 @@ impl Wanted {
         Self { has_ids, ..self }
     }
 
-    /// What a body with these headers is read as; `None` if it is not read.
+    /// Returns the format as which a body with these headers is read; `None` if it is not read.
     fn kind(&self, attributes: &dyn Attributes) -> Option<Kind> {
         let [kind, coding] = ["content-type", "content-encoding"].map(|name| attributes.header(name));
         let (kind, coding) = (kind.ok()?.unwrap_or_default(), coding.ok()?.unwrap_or_default());
@@ -90,7 +90,7 @@ pub struct Body {
 
 #[derive(Debug)]
 enum Read {
-    /// So many bytes of it have come.
+    /// A part of it has arrived: its reader, and the number of bytes.
     Part(Reader, usize),
     /// It is empty.
     Empty,
@@ -144,7 +144,7 @@ impl Reader {
 }
 
 impl Body {
-    /// A body of which nothing has come yet, of a request with these headers.
+    /// The body of a request with these headers, before any of it has arrived.
     #[must_use]
     pub fn new(wanted: &Arc<Wanted>, attributes: &dyn Attributes) -> Self {
         let reader = wanted.kind(attributes).map(|kind| match kind {
@@ -204,24 +204,24 @@ impl Body {
         };
     }
 
-    /// Whether nothing that is still to come would change what is read of it.
+    /// True if the rest of the body would not change what is read of it.
     #[must_use]
     pub const fn is_read(&self) -> bool {
         !matches!(self.read, Read::Part(..))
     }
 
-    /// Whether it is a form, and not an empty one.
+    /// True if it is a form, and not an empty one.
     pub(super) const fn is_form(&self) -> bool {
         matches!(self.read, Read::Whole(Reader::Form(_), _))
     }
 
-    /// Whether it could not be read.
+    /// True if it could not be read.
     #[must_use]
     pub const fn is_unreadable(&self) -> bool {
         matches!(self.read, Read::Unreadable)
     }
 
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub(super) const fn length(&self) -> Result<u64, Unreadable> {
         match &self.read {
             Read::Empty => Ok(0),
@@ -283,7 +283,7 @@ impl Body {
         }
     }
 
-    /// How many calls of JSON-RPC it is: the items of an array; 1 of anything else.
+    /// The number of calls of JSON-RPC: the items of an array; 1 for anything else.
     pub(super) fn calls(&self) -> Result<u64, Unreadable> {
         match &self.read {
             Read::Empty => Ok(1),
@@ -292,7 +292,7 @@ impl Body {
         }
     }
 
-    /// By what a response in JSON-RPC names it. `None` if it has no id that can be named, or if no response needs it.
+    /// The ids by which a response in JSON-RPC names it. `None` if it has no id that can be named, or if no response needs it.
     #[must_use]
     pub fn json_rpc_ids(&self) -> Option<Ids> {
         match &self.read {
@@ -302,9 +302,9 @@ impl Body {
     }
 }
 
-/// Whether the headers say that a body cannot be read: it is coded, of another charset, of a type that no policy reads, or too long, or the stream is no
-/// exchange of a request for a response, so that a body may never end. Or the client sends it only after the upstream's
-/// `100 Continue`, which the upstream sends after it has the request: Envoy answers `expect` by itself, and removes it, unless it has
+/// True if the headers say that a body cannot be read: it is coded, of another charset, of a type that no policy reads, or too long, or the
+/// stream is no exchange of a request for a response, so that a body may never end. Or the client sends it only after the upstream's `100
+/// Continue`, which the upstream sends after it has the request: Envoy answers `expect` by itself, and removes it, unless it has
 /// `proxy_100_continue`.
 pub(super) fn is_out_of_reach(wanted: &Wanted, attributes: &dyn Attributes) -> Result<bool, Unreadable> {
     let header = |name| attributes.header(name);

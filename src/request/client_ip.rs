@@ -53,26 +53,26 @@ impl Network {
         Self { address: mask(address, prefix), prefix }
     }
 
-    /// Whether it is a network of IPv4.
+    /// True if it is a network of IPv4.
     #[must_use]
     pub const fn is_ipv4(&self) -> bool {
         self.address.is_ipv4()
     }
 
-    /// How many bits its addresses have in common.
+    /// The number of bits that its addresses have in common.
     #[must_use]
     pub const fn prefix(&self) -> u8 {
         self.prefix
     }
 
-    /// What the [`Bits`] of its addresses begin with.
+    /// The beginning of the [`Bits`] of its addresses.
     #[must_use]
     pub fn bits(&self) -> Vec<u8> {
         let bits = Bits::of(self.address);
         bits.as_bytes().get(..1_usize.saturating_add(usize::from(self.prefix))).unwrap_or_default().to_vec()
     }
 
-    /// Whether `address`, which is canonical, lies in the network.
+    /// True if `address`, which is canonical, is in the network.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4() && mask(address, self.prefix) == self.address
@@ -145,27 +145,27 @@ fn mask(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// How far the chain of proxies in front of Envoy is trusted.
+/// The part of the chain of proxies in front of Envoy that is trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
     header: String,
     proxies: Proxies,
 }
 
-/// Which proxies in front of Envoy are trusted to append the true address of their client.
+/// The proxies in front of Envoy that are trusted to append the true address of their client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proxies {
     /// This many, counted from the connection; 0 trusts the connection only.
     Hops(usize),
-    /// Those whose address lies in one of these networks.
+    /// The proxies whose address is in one of these networks.
     Networks(Vec<Network>),
 }
 
 /// The most hops of a chain that are read, from the right.
 pub const MAX_HOPS: usize = 32;
 
-/// Whether the networks together hold every address of IPv4, or every address of IPv6. With such proxies the left end of a
-/// chain, which the client writes, would be trusted.
+/// True if the networks together contain every address of IPv4, or every address of IPv6. With such proxies the left end of a chain, which
+/// the client writes, would be trusted.
 #[must_use]
 pub fn cover_everything(networks: &[Network]) -> bool {
     let covers = |ipv4: bool| {
@@ -209,13 +209,13 @@ impl Trust {
         &self.header
     }
 
-    /// Which proxies are trusted.
+    /// The proxies that are trusted.
     #[must_use]
     pub const fn proxies(&self) -> &Proxies {
         &self.proxies
     }
 
-    /// Whether the connection's address is the client's, so that no header need be read.
+    /// True if the connection's address is the client's, so that no header need be read.
     #[must_use]
     pub fn is_connection(&self) -> bool {
         match &self.proxies {
@@ -265,7 +265,7 @@ fn hop(entry: &[u8]) -> Option<IpAddr> {
     connection(entry).filter(|address| is_of_a_host(*address))
 }
 
-/// Whether a host can have this address: not if it is unspecified (all of `0.0.0.0/8`), multicast or broadcast.
+/// True if a host can have this address: not if it is unspecified (all of `0.0.0.0/8`), multicast or broadcast.
 #[must_use]
 pub const fn is_of_a_host(address: IpAddr) -> bool {
     match address {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Enquiries: a client asks what is left of its quota, without spending any. An enquiry is a request for a method and path that
-//! the operator has reserved for this. It never reaches the upstream. The query names the request that it is about:
+//! Quota requests: a client asks what is left of its quota, without spending any. A quota request has a method and path that the operator
+//! has reserved for this. It never reaches the upstream. Its query names the request that it asks for:
 //! `/.well-known/quota?path=/v1/items&method=POST`.
 
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::pairs::{self, Semicolon};
 use super::{Attributes, Request, Unreadable, is_grpc};
 
-/// Which requests are enquiries.
+/// The method and the path of quota requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Their method, in capitals.
@@ -18,7 +18,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The request that `request` asks about; `None` if it is no enquiry. A gRPC call is none: it could not read the answer.
+    /// The request that `request` asks for; `None` if it is no quota request. A gRPC call is none: it could not read the answer.
     #[must_use]
     pub fn asked<'r>(&self, request: &'r Request<'_>) -> Option<Asked<'r>> {
         let (target, split) = request.target();
@@ -41,8 +41,8 @@ fn parameter(request: &Request<'_>, name: &[u8]) -> Option<Vec<u8>> {
     named.map(|(_, value)| value.value().into_owned()).filter(|value| !value.is_empty())
 }
 
-/// The attributes of the request that an enquiry is about: those of the enquiry, with another method and another path, and without
-/// a body.
+/// The attributes of the request that a quota request asks for: those of the quota request, with another method and another path, and
+/// without a body.
 pub struct Asked<'r> {
     attributes: &'r dyn Attributes,
     method: Vec<u8>,

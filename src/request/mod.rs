@@ -27,7 +27,7 @@ use path::{DecodedPath, Path, Split};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// Where attributes come from: Envoy's host calls, or a map in tests and on the command line.
+/// The source of attributes: Envoy's host calls, or a map in tests and on the command line.
 pub trait Attributes {
     /// The value of the header `name`, which is in lower case; `:method`, `:path`, `:authority` and `:scheme`
     /// count. A header sent on several lines is one value, its lines joined by a comma (RFC 9110 §5.3). A host that has the bytes lends
@@ -38,14 +38,14 @@ pub trait Attributes {
     /// [`Unreadable`]
     fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable>;
 
-    /// How many lines [`Attributes::header`] joined. Called only when the value contains a comma, so that the
-    /// usual request pays nothing for it.
+    /// The number of lines that [`Attributes::header`] joined. Called only if the value contains a comma, so that the usual request pays
+    /// nothing for it.
     ///
     /// # Errors
     /// [`Unreadable`]
     fn header_lines(&self, name: &str) -> Result<usize, Unreadable>;
 
-    /// Whether a body follows the headers; true where that is not known.
+    /// True if a body follows the headers, or if that is not known.
     fn has_body(&self) -> bool {
         true
     }
@@ -62,11 +62,11 @@ pub trait Attributes {
     fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable>;
 }
 
-/// Whether this is a gRPC call as Envoy knows one: the type in lower case, without parameters, and a path. A request is no gRPC call
-/// when that cannot be read. Envoy looks at the headers before its filters run, and weir when it rejects: a filter between may have
-/// changed them. See [`Rejection::reply`](crate::response::Rejection::reply).
+/// True if this is a gRPC call as Envoy knows one: the type in lower case, without parameters, and a path. A request is no gRPC call if
+/// that cannot be read. Envoy looks at the headers before its filters run, and weir when it rejects: a filter between may have changed
+/// them. See [`Rejection::reply`](crate::response::Rejection::reply).
 ///
-/// `header` reads a header. It is read only when a request is rejected, and the path only of what has the type of a gRPC call.
+/// `header` reads a header. It is read only when a request is rejected, and the path only if the type is that of a gRPC call.
 #[must_use]
 pub fn is_grpc(header: &dyn Fn(&str) -> Option<Vec<u8>>) -> bool {
     let kind = header("content-type").unwrap_or_default();
@@ -74,7 +74,7 @@ pub fn is_grpc(header: &dyn Fn(&str) -> Option<Vec<u8>>) -> bool {
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+'))) && header(":path").is_some()
 }
 
-/// How many hashes are kept for the request.
+/// The number of hashes that are kept for the request.
 const MAX_DIGESTS: usize = 64;
 
 /// A header's value, all of its lines.
@@ -86,12 +86,12 @@ pub struct Header<'a> {
     pub lines: usize,
 }
 
-/// What became of reading one header.
+/// The result of reading one header.
 type HeaderRead<'a> = Result<Option<Header<'a>>, Unreadable>;
 
 impl Header<'_> {
-    /// Whether `test` holds for any of its readings: all of its lines joined and, when there are several, each element. `None` when
-    /// there is more than is read.
+    /// True if `test` holds for any of its readings: all of its lines joined and, if there are several, each element. `None` if there is
+    /// more than is read.
     pub fn any_reading(&self, test: &mut dyn FnMut(&[u8]) -> bool) -> Option<bool> {
         if self.lines <= 1 {
             return Some(test(&self.value));
@@ -104,10 +104,10 @@ impl Header<'_> {
     }
 }
 
-/// What became of reading an attribute that is kept as it was sent.
+/// The result of reading an attribute that is kept as it was sent.
 type Read<'a> = Result<Option<Cow<'a, [u8]>>, Unreadable>;
 
-/// What was read by its name, also that it is not there; the first few without memory of their own.
+/// The headers and attributes read so far, by name, also those that are missing; the first few without memory of their own.
 #[derive(Default)]
 struct Named<'a> {
     kept: [OnceCell<(&'a str, HeaderRead<'a>)>; 4],
@@ -134,7 +134,7 @@ impl Property {
     }
 }
 
-/// How much of a request was looked at: what bounds its cost.
+/// The parts of a request that were looked at: they bound its cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
     /// Pairs of the query, of cookies, and elements of headers on several lines, each as often as it was compared.
@@ -154,7 +154,7 @@ pub enum Digest {
     Hidden([u8; 16]),
 }
 
-/// Which value a digest is of: a name, and a number for its kind.
+/// Identifies the value of a digest: a name, and a number for its kind.
 pub type ValueId<'a> = (u8, &'a [u8]);
 
 /// One request: its [`Attributes`], and what was already worked out from them. `'a` is what lives as long as the
@@ -179,16 +179,16 @@ pub struct Request<'a> {
     effort: Cell<Effort>,
 }
 
-/// What is known of the body of a request.
+/// The state of a request's body.
 enum BodyState<'a> {
     /// No policy needs a value of it.
     Unneeded,
     /// It has not come yet.
     Ahead {
         wanted: &'a Arc<Wanted>,
-        /// Whether it could not be read in any event.
+        /// True if it could not be read in any event.
         out_of_reach: OnceCell<bool>,
-        /// Whether a policy has asked for a value of it.
+        /// True if a policy has asked for a value of it.
         awaited: Cell<bool>,
     },
     /// It has come, or was not waited for.
@@ -217,7 +217,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// With a body that has not come yet, of which these values may be needed.
+    /// The same request with a body that has not arrived yet. The `wanted` values of it may be needed.
     #[must_use]
     pub fn before_body(self, wanted: &'a Arc<Wanted>) -> Self {
         let (out_of_reach, awaited) = (OnceCell::new(), Cell::new(false));
@@ -242,7 +242,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// What is kept under `name`; `read` reads it the first time.
+    /// Returns what is kept under `name`; `read` reads it the first time.
     fn named(
         &self,
         name: &'a str,
@@ -260,25 +260,25 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether a body follows the headers.
+    /// True if a body follows the headers.
     #[must_use]
     pub fn has_body(&self) -> bool {
         self.attributes.has_body()
     }
 
-    /// Whether a value of a body was asked for that has not come yet: what is known of the request is not all that there is.
+    /// True if a value was asked for of a body that has not arrived yet: then the request is not known completely.
     #[must_use]
     pub const fn awaits_body(&self) -> bool {
         matches!(&self.body, BodyState::Ahead { awaited, .. } if awaited.get())
     }
 
-    /// Whether a value of its body was asked for, and its headers say that the body cannot be read.
+    /// True if a value of its body was asked for, and its headers say that the body cannot be read.
     #[must_use]
     pub fn lacks_body(&self) -> bool {
         matches!(&self.body, BodyState::Ahead { out_of_reach, .. } if out_of_reach.get() == Some(&true))
     }
 
-    /// What `look` finds, whatever the body has; `None` if that depends on a body that has not come.
+    /// Returns the result of `look` if the body cannot change it; `None` if it depends on a body that has not arrived.
     pub fn without_body<Found>(&self, look: impl FnOnce() -> Found) -> Option<Found> {
         let BodyState::Ahead { awaited, .. } = &self.body else { return Some(look()) };
         let before = awaited.replace(false);
@@ -318,18 +318,18 @@ impl<'a> Request<'a> {
         self.body()?.map_or(Ok(None), |body| body.count(path))
     }
 
-    /// How many calls of JSON-RPC it is: of a batch, which is an array, its items; 1 of anything else.
+    /// The number of calls of JSON-RPC: for a batch, which is an array, its items; 1 for anything else.
     ///
     /// # Errors
-    /// As of [`Request::body_text`].
+    /// As for [`Request::body_text`].
     pub fn calls(&self) -> Result<u64, Unreadable> {
         self.body()?.map_or(Ok(1), Body::calls)
     }
 
-    /// How many bytes its body has.
+    /// The length of its body in bytes.
     ///
     /// # Errors
-    /// As of [`Request::body_text`].
+    /// As for [`Request::body_text`].
     pub fn body_length(&self) -> Result<u64, Unreadable> {
         self.body()?.map_or(Ok(0), Body::length)
     }
@@ -416,7 +416,7 @@ impl<'a> Request<'a> {
         Some((text, self.query.get_or_init(|| Query::new(text))))
     }
 
-    /// Whether some server finds a parameter of this name in the query.
+    /// True if some server finds a parameter of this name in the query.
     fn may_have_parameter(&self, name: &str) -> bool {
         self.query().is_none_or(|(text, query)| {
             query.readings(Semicolon::Ambiguous).any(|pairs| {
@@ -459,7 +459,7 @@ impl<'a> Request<'a> {
         self.effort.set(effort);
     }
 
-    /// How much of the request was looked at until now.
+    /// The parts of the request that were looked at until now.
     #[must_use]
     pub const fn effort(&self) -> Effort {
         self.effort.get()

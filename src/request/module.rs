@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which attributes a dynamic module can read, and how. Envoy's ABI for dynamic modules has a number for each attribute, and reads
-//! metadata only at the top of a namespace. The host reads by this table, and a configuration that needs any other attribute is
-//! refused by it.
+//! The attributes that a dynamic module can read. Envoy's ABI for dynamic modules has a number for each attribute, and reads metadata only
+//! at the top of a namespace. The host reads by this table, and a configuration that needs any other attribute is refused by it.
 
-/// How a dynamic module reads an attribute.
+/// The way in which a dynamic module reads an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading<'a> {
     /// A request header.
@@ -45,7 +44,7 @@ pub const TEXTS: &[(&str, u32)] = &[
     ("xds.filter_chain_name", 66),
 ];
 
-/// How a dynamic module reads the attribute at `path`; `None` if it cannot.
+/// Returns the way in which a dynamic module reads the attribute at `path`; `None` if it cannot.
 #[must_use]
 pub fn reading<'a>(path: &[&'a str]) -> Option<Reading<'a>> {
     match path {
@@ -59,7 +58,7 @@ pub fn reading<'a>(path: &[&'a str]) -> Option<Reading<'a>> {
     }
 }
 
-/// Whether the attribute at `path` is metadata inside another value of its namespace.
+/// True if the attribute at `path` is metadata inside another value of its namespace.
 #[must_use]
 pub fn is_nested(path: &[&str]) -> bool {
     matches!(path, ["metadata", "filter_metadata", _, _, _, ..])

@@ -16,7 +16,7 @@ use crate::inline_vec::InlineVec;
 /// The most pairs of a query or of a cookie header that are read. A string with more is ambiguous.
 pub const MAX_PAIRS: usize = 256;
 
-/// How many bytes of a query, of a cookie header, or of a header on several lines are read. A longer one is ambiguous.
+/// The bytes of a query, of a cookie header, or of a header on several lines that are read. A longer one is ambiguous.
 pub const LONGEST_PAIRS: usize = 16 * 1024;
 
 /// A value as it was sent.
@@ -26,7 +26,7 @@ pub struct Sent<'t> {
     raw: &'t [u8],
     /// As it stands.
     whole: &'t [u8],
-    /// Whether it is percent-encoded, and what a `+` is then.
+    /// The meaning of `+`, if the value is percent-encoded.
     escaped: Option<Plus>,
 }
 
@@ -43,7 +43,7 @@ impl<'t> Sent<'t> {
         Self { raw, whole: raw, escaped: Some(Plus::IsSpace) }
     }
 
-    /// The value of a cookie. Some servers take quotes around it away and decode it, others do neither.
+    /// The value of a cookie. Some servers remove quotes around it and decode it, others do neither.
     fn of_cookie(whole: &'t [u8]) -> Result<Self, Unreadable> {
         let raw = match whole.strip_prefix(b"\"") {
             Some(begun) => begun.strip_suffix(b"\"").filter(|raw| !raw.contains(&b'\\')).ok_or(Unreadable)?,
@@ -66,17 +66,17 @@ impl<'t> Sent<'t> {
         if is_clear { Ok(self) } else { Err(Unreadable) }
     }
 
-    /// What servers read: it, and of a cookie also what those read that do not decode it, or keep its quotes.
+    /// The readings of servers: the value; for a cookie also those of servers that do not decode it, or keep its quotes.
     pub fn readings(self) -> impl Iterator<Item = Self> {
         let undecoded = (self.escaped == Some(Plus::IsPlus)).then_some(Self::plain(self.raw));
         let quoted = (self.whole.len() > self.raw.len()).then_some(Self::plain(self.whole));
         core::iter::once(self).chain(undecoded).chain(quoted)
     }
 
-    /// Whether it is the name `wanted`.
+    /// True if it is the name `wanted`.
     ///
     /// # Errors
-    /// [`Unreadable`] if only some servers take it for that: also if an escape in it is wrong, of which each server makes another name.
+    /// [`Unreadable`] if only some servers read it as that name. Servers also read a name with a wrong escape differently.
     pub fn names(&self, wanted: &[u8]) -> Result<bool, Unreadable> {
         if self.equals(wanted) {
             return Ok(true);
@@ -88,19 +88,19 @@ impl<'t> Sent<'t> {
         }
     }
 
-    /// Whether its value is clear: see [`Sent::names`] for names.
+    /// True if its value is clear: see [`Sent::names`] for names.
     #[must_use]
     pub fn is_clear(self) -> bool {
         self.clear().is_ok()
     }
 
-    /// How long it is as it was sent; decoded it is at most as long.
+    /// The length as it was sent; decoded it is at most as long.
     #[must_use]
     pub const fn sent_length(&self) -> usize {
         self.raw.len()
     }
 
-    /// Whether its value is `wanted`. Allocates nothing.
+    /// True if its value is `wanted`. Allocates nothing.
     #[must_use]
     pub fn equals(&self, wanted: &[u8]) -> bool {
         if self.escaped.is_none() {
@@ -111,7 +111,7 @@ impl<'t> Sent<'t> {
         possible.contains(&self.raw.len()) && self.decoded().eq(wanted.iter().copied())
     }
 
-    /// How its value and `other` are ordered. Allocates nothing.
+    /// Compares its value with `other`. Allocates nothing.
     #[must_use]
     pub fn compare(&self, other: &[u8]) -> Ordering {
         if self.escaped.is_none() {
@@ -120,7 +120,7 @@ impl<'t> Sent<'t> {
         self.decoded().cmp(other.iter().copied())
     }
 
-    /// Whether its value begins with `prefix`. Allocates nothing.
+    /// True if its value begins with `prefix`. Allocates nothing.
     #[must_use]
     pub fn begins_with(&self, prefix: &[u8]) -> bool {
         if self.escaped.is_none() {
@@ -146,7 +146,7 @@ impl<'t> Sent<'t> {
     }
 }
 
-/// Where the pairs of a string are, in order. Pairs without any byte are left out.
+/// The places of the pairs of a string, in order. Pairs without any byte are left out.
 #[derive(Debug, Default)]
 pub struct Pairs {
     pairs: Vec<Pair>,
@@ -193,13 +193,13 @@ impl Pairs {
         self.pairs.push(Pair { begin, equals: equals.unwrap_or(end), end });
     }
 
-    /// Whether there are more bytes or pairs than are read. Then a name that was not found may still be there.
+    /// True if there are more bytes or pairs than are read. Then a name that was not found may still be there.
     #[must_use]
     pub const fn truncated(&self) -> bool {
         self.truncated
     }
 
-    /// How many pairs were read; at most [`MAX_PAIRS`].
+    /// The number of pairs that were read; at most [`MAX_PAIRS`].
     #[must_use]
     pub const fn count(&self) -> usize {
         self.pairs.len()
@@ -239,7 +239,7 @@ impl Query {
     }
 }
 
-/// What a `;` in a query means.
+/// The meaning of a `;` in a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Semicolon {
     /// To some servers the end of a parameter, to others a part of its value.

@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use super::pairs::LONGEST_PAIRS;
 
-/// Whether a path with a slash at its end is another path than the one without.
+/// The relation between a path with a slash at its end and the one without: the same path or another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrailingSlash {
     /// Upstreams differ: the path has both readings.
@@ -20,7 +20,7 @@ pub enum TrailingSlash {
     Distinct,
 }
 
-/// What a path without its query is decoded to.
+/// The result of decoding a path without its query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedPath {
     resolved: Vec<u8>,
@@ -43,7 +43,7 @@ impl DecodedPath {
         Some(Self { resolved, literal, may_be_any: may_be_any(raw) })
     }
 
-    /// Whether upstreams may see a path that is neither of the two readings.
+    /// True if upstreams may see a path that is neither of the two readings.
     #[must_use]
     pub const fn may_be_any(&self) -> bool {
         self.may_be_any
@@ -101,7 +101,7 @@ impl<'r> Path<'r> {
     }
 }
 
-/// What is done to a byte of a path, by its number. Nothing is done to most.
+/// The treatment of each byte of a path, by its number. Most bytes need none.
 #[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
 static TREATED: [u8; 256] = {
     let mut treated = [0; 256];
@@ -113,7 +113,7 @@ static TREATED: [u8; 256] = {
     treated
 };
 
-/// Where a byte is decoded or resolved. Each is a bit.
+/// The places at which a byte is decoded or resolved. Each is a bit.
 mod treated {
     /// Wherever it stands.
     pub(super) const ALWAYS: u8 = 1;
@@ -121,8 +121,8 @@ mod treated {
     pub(super) const AFTER_SLASH: u8 = 1 << 1;
 }
 
-/// Whether a path has one reading only, as nearly all have: nothing in it is decoded or resolved. Looks at each byte once, and most paths
-/// are too short for a search that looks at many at a time.
+/// True if a path has one reading only, as nearly all have: nothing in it is decoded or resolved. Looks at each byte once: most paths are
+/// too short for a search that looks at many at a time.
 fn is_plain(raw: &[u8]) -> bool {
     let mut here = treated::ALWAYS;
     let is_left = |&byte: &u8| {
@@ -133,7 +133,7 @@ fn is_plain(raw: &[u8]) -> bool {
     raw.first() == Some(&b'/') && raw.iter().all(is_left)
 }
 
-/// What upstreams may do or not do to a path before they resolve its `..`. Each is a bit.
+/// The changes that upstreams may or may not make to a path before they resolve its `..`. Each is a bit.
 mod kind {
     /// Resolve `.` and `..` at all.
     pub(super) const DOTS: u8 = 1;
@@ -153,8 +153,8 @@ mod kind {
     pub(super) const ESCAPED_BACKSLASH: u8 = 1 << 7;
 }
 
-/// Whether a path has a `..`, and where that leads depends on more than one thing that upstreams do or do not do. With one
-/// thing only, there are two results, which are the two readings.
+/// True if a path has a `..` whose result depends on more than one change that upstreams may or may not make. With one change only, there
+/// are two results, which are the two readings.
 fn may_be_any(raw: &[u8]) -> bool {
     let (mut kinds, mut climbs) = (0, false);
     let mut segment = Segment::default();
@@ -186,15 +186,15 @@ fn may_be_any(raw: &[u8]) -> bool {
     }
 }
 
-/// What decides how a segment of a path is resolved.
+/// The properties of a segment of a path that decide how it is resolved.
 struct Segment {
-    /// Whether a plain `/` is before it.
+    /// True if a plain `/` is before it.
     after_slash: bool,
-    /// How many dots its name has.
+    /// The number of dots in its name.
     dots: usize,
-    /// Whether its name has anything else.
+    /// True if its name has anything else.
     named: bool,
-    /// How the dots and the `;` in it are written.
+    /// The notation of the dots and the `;` in it.
     kinds: u8,
 }
 
@@ -224,7 +224,7 @@ impl Segment {
         !self.named && self.dots == 2
     }
 
-    /// What this segment depends on, when a plain `/` or nothing follows, and when it is the last.
+    /// The changes that this segment depends on, if a plain `/` or nothing follows, and if it is the last.
     const fn kinds(&self, before_slash: bool, last: bool) -> u8 {
         match self.dots {
             _ if self.named => 0,
@@ -241,8 +241,8 @@ impl Segment {
 /// The longest path that is read, in bytes. A longer one is ambiguous: it may be any path.
 pub const LONGEST_PATH: usize = 8 * 1024;
 
-/// Where path and query of a request target are. A fragment, which a client should not send, belongs to neither; the
-/// scheme and authority of an absolute target are dropped.
+/// The places of path and query in a request target. A fragment, which a client should not send, belongs to neither; the scheme and
+/// authority of an absolute target are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// `None` when the path is longer than [`LONGEST_PATH`] or unreadable: then nothing is known of the query either.
@@ -252,7 +252,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// Of a target whose path is not known.
+    /// The result for a target whose path is not known.
     pub(super) const UNREADABLE: Self = Self { path: None, query: 0..0 };
 
     /// Path and query of `target`. Looks at no more bytes than are read of the two.
@@ -286,7 +286,7 @@ fn authority(path: &[u8]) -> usize {
     after.saturating_add(rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len()))
 }
 
-/// What `+` means: a space in a query, itself in a path.
+/// The meaning of `+`: a space in a query, itself in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plus {
     IsPlus,
@@ -325,7 +325,7 @@ impl Iterator for Decoded<'_> {
     }
 }
 
-/// Whether a `%` in it begins no escape.
+/// True if a `%` in it begins no escape.
 pub(crate) fn has_wrong_escape(text: &[u8]) -> bool {
     let is_right = |after: &[u8]| matches!(after, [high, low, ..] if hex(*high).and(hex(*low)).is_some());
     text.split(|&byte| byte == b'%').skip(1).any(|after| !is_right(after))

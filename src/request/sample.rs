@@ -125,7 +125,7 @@ impl Attributes for Sample {
         self.body.as_deref()
     }
 
-    /// What is given; and of the request itself, what Envoy has of its headers.
+    /// Returns the given attribute; for attributes of the request itself, what Envoy derives from its headers.
     fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         let target = || self.header(":path").map(|path| path.unwrap_or_default());
         let cut = |target: &Cow<'_, [u8]>| target.iter().position(|byte| *byte == b'?');

@@ -13,23 +13,23 @@ use crate::time::Micros;
 pub struct PolicyAnswer<'a> {
     /// The policy's name.
     pub policy: &'a str,
-    /// What its responses look like.
+    /// The settings of its responses.
     pub settings: &'a Settings,
     /// Its limits as clients see them, in the plan's order.
     pub views: &'a [LimitView],
     /// The hash tag of the subject.
     pub tag: &'a [u8],
-    /// How many times as large as configured the limits are.
+    /// The factor of the limits.
     pub scale: u64,
-    /// How many percent of each limit are kept for requests of other classes.
+    /// The percentage of each limit that is kept for requests of other classes.
     pub kept_percent: u8,
-    /// Whether a denial rejects the request; in shadow mode it does not.
+    /// True if a denial rejects the request; in shadow mode it does not.
     pub is_enforced: bool,
-    /// Whether the client only asks what is left.
+    /// True if the client only asks what is left.
     pub is_enquiry: bool,
-    /// Whether the request is denied when nothing decided about it: `on_failure: deny`.
+    /// True if the request is denied when nothing decided about it: `on_failure: deny`.
     pub denies_unanswered: bool,
-    /// What was decided, and by what.
+    /// The decision, and its source.
     pub answer: &'a CheckAnswer,
 }
 
@@ -43,17 +43,17 @@ impl<'a> PolicyAnswer<'a> {
         self.answer.decision().is_some_and(|decision| !decision.granted)
     }
 
-    /// Whether a ban denies the request.
+    /// True if a ban denies the request.
     pub(super) fn is_banned(&self) -> bool {
         self.answer.decision().is_some_and(Decision::is_banned)
     }
 
-    /// Whether headers of this style show its limits.
+    /// True if headers of this style show its limits.
     pub(super) fn shows(&self, style: Style) -> bool {
         self.is_enforced && self.settings.style == style && !self.is_banned()
     }
 
-    /// Why this answer rejects the request; `None` when it does not. Of what an enquiry only asks about nothing rejects it.
+    /// The reason for which this answer rejects the request; `None` if it does not. The checks of a quota request reject nothing.
     pub(super) fn cause(&self) -> Option<Cause> {
         let is_unavailable = self.answer.decision().is_none() && self.denies_unanswered;
         match self.is_enforced && !self.is_enquiry {
@@ -64,12 +64,12 @@ impl<'a> PolicyAnswer<'a> {
         }
     }
 
-    /// Whether the limit of this status is one that rejects the request.
+    /// True if the limit of this status is one that rejects the request.
     pub(super) fn is_violated(&self, status: &LimitStatus) -> bool {
         self.is_enforced && self.is_denied() && status.retry_after != RetryAfter::Now
     }
 
-    /// How long the request is held before it passes.
+    /// The time for which the request is held before it passes.
     pub(super) fn delay(&self) -> Micros {
         let decision = self.answer.decision().filter(|decision| decision.granted && self.is_enforced);
         decision.map_or(Micros::ZERO, |decision| decision.delay)

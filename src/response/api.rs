@@ -17,8 +17,8 @@ pub(super) const UP_TO_ID: &str = "{\"jsonrpc\":\"2.0\",\"id\":";
 /// An error of JSON-RPC begins with this if weir does not know the id of its request.
 pub(super) const WITHOUT_ID: &str = "{\"jsonrpc\":\"2.0\",\"id\":null";
 
-/// The client libraries of OpenAI and Anthropic wait for as long as they are told, up to this. When they are told to wait for longer,
-/// some versions retry within seconds.
+/// The client libraries of OpenAI and Anthropic wait for as long as the response says, up to this. If it says longer, some versions retry
+/// within seconds.
 const LONGEST_WAIT: Micros = Micros::from_secs(60);
 
 impl Api {
@@ -73,7 +73,7 @@ impl Api {
         }
     }
 
-    /// What the API calls the error: its name or type, and its code. The type of OpenAI names the unit of the limit.
+    /// The API's names for the error: its name or type, and its code. The type of OpenAI names the unit of the limit.
     fn names(self, status: u16, cause: Cause, in_tokens: bool) -> (&'static str, String) {
         // For limits and bans, for denials, while the store is unavailable, and for bodies that are late.
         let row: [(&str, &str); 4] = match self {

@@ -7,19 +7,19 @@ use super::cause::Cause;
 use super::settings::{Body, Settings};
 use crate::time::Micros;
 
-/// Where the draft's problem types are registered.
+/// The URL of the draft's registered problem types.
 const PROBLEM_TYPES: &str = "https://iana.org/assignments/http-problem-types#";
 
 /// The capacity that a problem's body begins with, in bytes.
 const USUAL_LENGTH: usize = 256;
 
-/// What a body can mention.
+/// The values that a body can mention.
 pub(super) struct Detail<'a> {
     /// The policy's name; empty for the global deny list.
     pub policy: &'a str,
     pub violated: &'a [&'a str],
     pub after: Option<Micros>,
-    /// Whether a limit that is violated counts tokens.
+    /// True if a limit that is violated counts tokens.
     pub in_tokens: bool,
 }
 

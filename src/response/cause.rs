@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a request is rejected, in the words of each protocol.
+//! The reason of a rejection, in the words of each protocol.
 
-/// Why a request is rejected.
+/// The reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A limit denies it.
@@ -14,7 +14,7 @@ pub enum Cause {
     Unavailable,
     /// The body that a policy needs did not come in time.
     Late,
-    /// It is an enquiry, and this is the answer.
+    /// It is a quota request, and this is the answer.
     Answered,
 }
 
@@ -53,7 +53,7 @@ impl Cause {
         }
     }
 
-    /// What access logs get of it, together with the policy.
+    /// The words for access logs, together with the policy.
     pub(super) fn details(self, policy: &str) -> String {
         let word = match self {
             Self::Exceeded => "weir_denied",
@@ -66,7 +66,7 @@ impl Cause {
         if policy.is_empty() { word.to_owned() } else { [word, "{", policy, "}"].concat() }
     }
 
-    /// The gRPC status: RESOURCE_EXHAUSTED, PERMISSION_DENIED, UNAVAILABLE, DEADLINE_EXCEEDED. A gRPC call is no enquiry.
+    /// The gRPC status: RESOURCE_EXHAUSTED, PERMISSION_DENIED, UNAVAILABLE, DEADLINE_EXCEEDED. A gRPC call is no quota request.
     pub(super) const fn grpc_code(self) -> u8 {
         match self {
             Self::Exceeded | Self::Banned | Self::Answered => 8,

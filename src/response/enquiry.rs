@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The answer to an enquiry: what the client has left, in the header fields and as JSON.
+//! The answer to a quota request: the client's remaining quota, in the header fields and as JSON.
 //!
 //! ```json
 //! {"policies": [
@@ -26,9 +26,9 @@ use crate::time::Micros;
 /// The most bans that an answer names.
 const MAX_BANS: usize = 16;
 
-/// The response to an enquiry, given the answers of all policies that apply to the request that it is about, and of the one that
-/// counts enquiries. It is a rejection if that one denies the enquiry, or if the store has not answered in time: then clients see
-/// what `settings` say.
+/// The response to a quota request, given the answers of all policies that apply to the request that it asks for, and of the policy that
+/// counts quota requests. It is a rejection if that policy denies the quota request, or if the store has not answered in time: then clients
+/// get what `settings` say.
 #[must_use]
 pub fn enquiry(answers: &[PolicyAnswer<'_>], settings: &Settings) -> Rejection {
     let counting: InlineVec<_> = answers.iter().filter(|answer| !answer.is_enquiry).copied().collect();

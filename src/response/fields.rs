@@ -11,17 +11,17 @@ use crate::decision::LimitStatus;
 use crate::limit::RetryAfter;
 use crate::time::Micros;
 
-/// Which limits state a time.
+/// The limits that state a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Times {
     All,
-    /// Only those that `Retry-After` waits for. It must not be earlier than any `t`, and a limit that lets the request
-    /// pass may have a longer one.
+    /// Only the limits that `Retry-After` waits for. It must not be earlier than any `t`, and a limit that lets the request pass may have a
+    /// longer one.
     Violated,
 }
 
 impl Times {
-    /// Which limits state a time beside this `Retry-After`.
+    /// The limits that state a time beside this `Retry-After`.
     pub(super) const fn beside(after: RetryAfter) -> Self {
         if matches!(after, RetryAfter::After(_)) { Self::Violated } else { Self::All }
     }

@@ -13,7 +13,7 @@ pub struct Header {
     pub name: &'static str,
     /// Its value.
     pub value: String,
-    /// What happens to the upstream's header of that name.
+    /// The treatment of the upstream's header of that name.
     pub upstream: Upstream,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What clients see: a [`Verdict`] about each request, and the status, headers, body and gRPC status that carry it.
+//! The responses to clients: a [`Verdict`] about each request, and the status, headers, body and gRPC status that carry it.
 //!
 //! ```text
 //!  PolicyAnswer ─▶ verdict ─▶ Admit:  fields ─▶ headers of the upstream's response
@@ -7,9 +7,8 @@
 //!                     └─────▶ Reject: cause, retry_after, fields, body ─▶ a local reply
 //! ```
 //!
-//! Headers follow draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651), bodies RFC 9457, gRPC its status
-//! codes and retry pushback (gRFC A6). Times are in whole seconds, gRPC's in milliseconds, rounded up: never earlier than
-//! the true time.
+//! Headers follow draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651), bodies RFC 9457, gRPC its status codes and retry
+//! pushback (gRFC A6). Times are in whole seconds, gRPC's in milliseconds, rounded up: never earlier than the true time.
 
 mod answer;
 mod api;

@@ -43,7 +43,7 @@ impl<'a> NamedLimit<'a> {
         self.answer.shows(style)
     }
 
-    /// How many units it allows such requests at once or in a window.
+    /// The units that it allows such requests at once or in a window.
     pub fn quota(&self) -> u64 {
         let PolicyAnswer { scale, kept_percent, .. } = *self.answer;
         self.own.map_or_else(|| self.view.quota(scale, kept_percent), |own| self.ask().open(own.quota()))
@@ -58,8 +58,8 @@ impl<'a> NamedLimit<'a> {
         self.own.map_or(self.view.window(), Limit::period)
     }
 
-    /// How many percent of it are used, if the policy lets the request pass and that is enough for a warning. What the worker decided by
-    /// its own share says nothing about the limit.
+    /// The percentage of it that is used, if the policy lets the request pass and that is enough for a warning. `None` if the worker
+    /// decided by its own share, which says nothing about the limit.
     pub fn warns(&self) -> Option<u64> {
         let warn_at = self.view.warn_at()?;
         let PolicyAnswer { answer, is_enquiry, scale, .. } = self.answer;

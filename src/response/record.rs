@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What access logs and later filters can read about a verdict.
+//! The facts of a verdict for access logs and later filters.
 
 use super::answer::{PolicyAnswer, nearness};
 use super::cause::Cause;
@@ -19,16 +19,16 @@ pub struct Record<'a> {
     /// `admitted`, `delayed`, `rejected`, `banned` (rejected because of a ban), `shadow` (would have been rejected), `unanswered`
     /// (admitted, nothing decided) or `enquiry`.
     pub outcome: &'static str,
-    /// How many units are left.
+    /// The units that are left.
     pub remaining: Option<u64>,
-    /// How long until the limit is full again.
+    /// The time until the limit is full again.
     pub reset: Option<Micros>,
-    /// Where the answer comes from; see [`CheckAnswer::source`](crate::decision::CheckAnswer::source).
+    /// The source of the answer; see [`CheckAnswer::source`](crate::decision::CheckAnswer::source).
     pub source: &'static str,
 }
 
 impl Record<'_> {
-    /// The record of an enquiry that was answered. It is about all policies.
+    /// The record of a quota request that was answered. It is for all policies.
     pub const ENQUIRY: Self =
         Self { policy: "", limit: "", outcome: "enquiry", remaining: None, reset: None, source: "" };
 }
@@ -64,10 +64,10 @@ pub fn record<'a>(answers: &[PolicyAnswer<'a>]) -> Option<Record<'a>> {
     })
 }
 
-/// At most this many limits are named of one denial.
+/// The maximum number of limits that are named for one denial.
 const MAX_LIMITS: usize = 8;
 
-/// What one policy denied, for the journal.
+/// A denial by one policy, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyDenial<'a> {
     /// The policy.
@@ -78,11 +78,11 @@ pub struct PolicyDenial<'a> {
     pub limits: InlineVec<&'a str>,
     /// `rejected`, `banned` or `shadow`, as in a [`Record`].
     pub outcome: &'static str,
-    /// Where the answer comes from, as in a [`Record`].
+    /// The source of the answer, as in a [`Record`].
     pub source: &'static str,
 }
 
-/// What each of these answers denied; `None` for one that denied nothing. `is_rejected` is what became of the request.
+/// Returns the denial of each of these answers; `None` for one that denied nothing. `is_rejected`: the request was rejected.
 pub fn denials<'a>(
     answers: &'a [PolicyAnswer<'a>],
     is_rejected: bool,
@@ -116,17 +116,17 @@ pub fn denials<'a>(
 pub struct Warning<'a> {
     /// The policy.
     pub policy: &'a str,
-    /// Whether the policy is not in shadow.
+    /// True if the policy is not in shadow.
     pub is_enforced: bool,
     /// The limit, by the name that clients see.
     pub limit: &'a str,
     /// The hash tag of the subject.
     pub subject: &'a [u8],
-    /// How many percent of it are used, rounded down.
+    /// The percentage of it that is used, rounded down.
     pub used_percent: u64,
-    /// How long until it is full again, if no request comes.
+    /// The time until it is full again, if no request comes.
     pub reset: Micros,
-    /// Where the answer comes from, as in a [`Record`].
+    /// The source of the answer, as in a [`Record`].
     pub source: &'static str,
 }
 

@@ -24,7 +24,7 @@ const MAX_BATCH: usize = 32 * 1024;
 /// A response in the upstream's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Why the request is rejected.
+    /// The reason of the rejection.
     pub cause: Cause,
     /// When the client may retry, jitter included. `Never` tells gRPC clients not to; `Unknown` sends no time.
     pub retry_after: RetryAfter,
@@ -34,11 +34,11 @@ pub struct Rejection {
     pub headers: Vec<Header>,
     /// The body.
     pub body: String,
-    /// What an access log shows of it: `weir_denied{policy}`, where a limit of that policy denies the request; `weir_banned{policy}`,
+    /// The text for access logs: `weir_denied{policy}`, where a limit of that policy denies the request; `weir_banned{policy}`,
     /// `weir_forbidden{policy}`, `weir_unavailable{policy}`, each without the braces where no policy decided; `weir_body_late`,
     /// `weir_enquiry`.
     pub details: String,
-    /// What a gRPC client gets in place of status and body.
+    /// The status and the message for a gRPC client, in place of status and body.
     pub grpc: Grpc,
 }
 
@@ -53,7 +53,7 @@ pub struct Grpc {
     pub pushback: Option<i64>,
 }
 
-/// What a host passes to Envoy's local reply.
+/// The arguments of Envoy's local reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply<'a> {
     /// The HTTP status.
@@ -83,16 +83,15 @@ impl Rejection {
         };
     }
 
-    /// The local reply to a request of which `header` reads a header as weir finds it, in lower case.
+    /// The local reply to a request. `header` reads a header of the request as weir finds it, in lower case.
     ///
-    /// Envoy decides what is gRPC before the filters run, so a filter before weir may have made gRPC of a request that Envoy does
-    /// not take for gRPC. Then Envoy sends the reply as it is, and that filter translates it. So the reply to a gRPC call is right in
-    /// both cases:
+    /// Envoy decides what is gRPC before the filters run, so a filter before weir may have made gRPC of a request that Envoy does not take
+    /// for gRPC. Then Envoy sends the reply as it is, and that filter translates it. So the reply to a gRPC call is right in both cases:
     /// - It has a `grpc-status`, which Envoy leaves as it is.
     /// - It has no body: Envoy would make the `grpc-message` of it, and `grpc_web` would replace the `grpc-status`.
-    /// - It has the HTTP status of the rejection, of which Envoy makes 200 where it takes the request for gRPC. Only `grpc_web`
-    ///   passes the status on, and its clients need 200. It has written `grpc-accept-encoding`. A client may write that too, so
-    ///   that is not believed where the transcoder has written `x-envoy-original-method`.
+    /// - It has the HTTP status of the rejection. Envoy replaces it with 200 where it takes the request for gRPC. Only `grpc_web` passes
+    ///   the status on, and its clients need 200. It has written `grpc-accept-encoding`. A client may write that too, so that is not
+    ///   believed where the transcoder has written `x-envoy-original-method`.
     #[must_use]
     pub fn reply(&self, header: &dyn Fn(&str) -> Option<Vec<u8>>) -> Reply<'_> {
         let is_grpc = request::is_grpc(header);
@@ -133,7 +132,7 @@ pub fn late(settings: &Settings) -> Rejection {
     build(settings, ("", &[], false), Cause::Late, RetryAfter::Unknown, Vec::new())
 }
 
-/// The answer to an enquiry: not a rejection, but also a response in the upstream's place.
+/// The answer to a quota request: not a rejection, but also a response in the upstream's place.
 pub(super) fn answer(mut headers: Vec<Header>, body: String) -> Rejection {
     headers.push(Header::new("content-type", String::from("application/json")));
     let (cause, retry_after) = (Cause::Answered, RetryAfter::Unknown);

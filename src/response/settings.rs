@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operator chooses about responses: status, body, the style of the rate-limit fields.
+//! The operator's settings for responses: status, body, the style of the rate-limit fields.
 
 use crate::time::Micros;
 
-/// What the responses of a policy look like.
+/// The settings of a policy's responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The status of a request over its limit; from 400 to 599.
@@ -12,19 +12,19 @@ pub struct Settings {
     pub deny_status: u16,
     /// The status of a request that a ban denies; from 400 to 599.
     pub ban_status: u16,
-    /// What the body of a rejection is.
+    /// The body of a rejection.
     pub body: Body,
-    /// Which headers carry the status of limits.
+    /// The headers that carry the status of limits.
     pub style: Style,
-    /// What happens to a header of the same name that the upstream sends.
+    /// The treatment of a header of the same name that the upstream sends.
     pub upstream: Upstream,
-    /// Whether a header warns clients of limits that are nearly used up.
+    /// True if a header warns clients of limits that are nearly used up.
     pub warns: bool,
     /// `Retry-After` is later than the true time by a random time up to this.
     pub retry_jitter: Micros,
 }
 
-/// What the body of a rejection is.
+/// The body of a rejection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// `application/problem+json` (RFC 9457).
@@ -54,7 +54,7 @@ pub enum Api {
     GraphQl,
 }
 
-/// Which headers carry the status of limits.
+/// The headers that carry the status of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// `RateLimit-Policy` and `RateLimit`, as draft 11 has them.
@@ -69,7 +69,7 @@ pub enum Style {
     None,
 }
 
-/// What happens to a header of the same name that the upstream sends.
+/// The treatment of a header of the same name that the upstream sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upstream {
     /// weir's header replaces it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens to a request, given the answers of all policies that apply to it.
+//! The verdict about a request, given the answers of all policies that apply to it.
 
 use super::answer::PolicyAnswer;
 use super::cause::Cause;
@@ -11,7 +11,7 @@ use super::retry_after::retry_after;
 use crate::limit::RetryAfter;
 use crate::time::Micros;
 
-/// What happens to a request. `Admitted` is what is known of one that continues.
+/// The verdict about a request. `Admitted` is the data of one that continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict<Admitted = Admission> {
     /// It continues to the upstream.
@@ -23,7 +23,7 @@ pub enum Verdict<Admitted = Admission> {
 /// A request that continues to the upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// How long it is held before.
+    /// The time for which it is held before.
     pub delay: Micros,
     /// Headers to add to its response.
     pub headers: Vec<Header>,

@@ -8,7 +8,7 @@ use crate::time::Micros;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitView {
     name: String,
-    /// Where in `name` the name begins that it has within its policy.
+    /// The place in `name` at which the name within its policy begins.
     own_name: usize,
     quota: u64,
     window: Option<Micros>,
@@ -22,7 +22,7 @@ pub struct LimitView {
     state: String,
 }
 
-/// What the units of a limit are, for client libraries of language models.
+/// The units of a limit, for client libraries of language models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counts {
     /// Requests.
@@ -34,17 +34,17 @@ pub enum Counts {
     Others,
 }
 
-/// How full a limit is when weir warns of it.
+/// The usage of a limit at which weir warns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarnAt {
     /// In percent of what a request of its kind may use.
     pub percent: u8,
-    /// How many units the limit has in Redis: with `regions: share` that is the part of this region.
+    /// The limit's units in Redis: with `regions: share`, the share of this region.
     pub quota: u64,
 }
 
 impl WarnAt {
-    /// How many percent of these units are used when so many are left, rounded down, if that is enough for a warning.
+    /// Returns the percentage of these units that is used if so many are left, rounded down, if that is enough for a warning.
     #[must_use]
     pub fn used(self, quota: u64, remaining: u64) -> Option<u64> {
         let used = quota.saturating_sub(remaining).saturating_mul(100).checked_div(quota)?;
@@ -79,7 +79,7 @@ impl LimitView {
         Self { warn_at, ..self }
     }
 
-    /// The same limit; its units are bytes of contents, and clients are told so. Of requests in flight they are told that.
+    /// The same limit with bytes of contents as its units; clients see that. Limits of requests in flight keep their unit.
     #[must_use]
     pub fn in_bytes(&self) -> Self {
         let policy = policy(&self.name, self.quota, self.window, true);
@@ -92,7 +92,7 @@ impl LimitView {
         Self { counts, ..self }
     }
 
-    /// What its units are.
+    /// Its units.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
@@ -120,14 +120,13 @@ impl LimitView {
         &self.name
     }
 
-    /// How many units the limit allows at once or in a window, if it is so many times as large as configured, and so many percent
-    /// are kept for other requests.
+    /// The units that the limit allows at once or in a window, multiplied by `scale`, less the percentage that is kept for other requests.
     #[must_use]
     pub fn quota(&self, scale: u64, kept_percent: u8) -> u64 {
         Ask { kept_percent, ..Ask::new(0, 0) }.open(self.quota.saturating_mul(scale))
     }
 
-    /// How full it is when weir warns of it, if weir does.
+    /// The usage at which weir warns of it, if weir does.
     #[must_use]
     pub const fn warn_at(&self) -> Option<WarnAt> {
         self.warn_at
@@ -139,7 +138,7 @@ impl LimitView {
         self.window
     }
 
-    /// Whether the limit counts requests in flight.
+    /// True if the limit counts requests in flight.
     #[must_use]
     pub const fn is_in_flight(&self) -> bool {
         self.window.is_none()
@@ -151,7 +150,7 @@ impl LimitView {
         self.retry_estimate
     }
 
-    /// How many bytes its item takes at most in the longer of the two headers, separator included.
+    /// The maximum length of its item in the longer of the two headers, in bytes, separator included.
     #[must_use]
     pub fn largest_item(&self) -> usize {
         const NUMBERS: usize = "999999999999999;t=999999999999999".len();

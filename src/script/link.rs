@@ -24,7 +24,7 @@
 //! A ban (`lua/ban.lua`) is read before all limits. Its denials are counted (`lua/denials.lua`) after the last limit has asked,
 //! where it is known how many requests the limits grant.
 //!
-//! Where requests are of several classes, each limit's ask is followed by its part of `lua/priority/`, which adds what is kept for
+//! If requests are of several classes, each limit's ask is followed by its part of `lua/priority/`, which adds what is kept for
 //! other classes to what a request needs.
 //!
 //! Limits that go into debt have [`INDEBTED`] in place of two parts of `lua/shared/`, and how many units of debt as their last number.
@@ -55,7 +55,7 @@ pub(super) struct Fragment {
     overrides: (&'static str, &'static str),
     /// The Lua that keeps a share of it for other requests.
     priority: &'static str,
-    /// Whether it is for limits that go into debt.
+    /// True if it is for limits that go into debt.
     indebted: bool,
     /// The longest time that its part of a script takes in Redis, in microseconds: of a check after a long rest, of one after the
     /// clock went back, and of a refund, on the largest state that a configuration allows. `make bench-lua` measures it, and
@@ -178,7 +178,7 @@ const LIMITS_PER_FUNCTION: usize = 4;
 /// The largest integer that a double holds together with all below it, plus one.
 const EXACT: u128 = 1 << 53;
 
-/// What the longest times of limits are, for an error of the configuration.
+/// Describes the longest times of limits, for an error of the configuration.
 pub(super) fn worst_times() -> String {
     let [(small, of_small), (middle, of_middle)] = SMALLER_LOGS;
     format!(
@@ -290,11 +290,11 @@ impl Fragment {
     }
 }
 
-/// How many subjects one check is about.
+/// The number of subjects of one check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subjects {
     One,
-    /// One after the other. What they have in common is read once, the time too.
+    /// One after the other. Their common data is read once, the time too.
     Many,
 }
 
@@ -419,7 +419,7 @@ fn replies(take: &str, place: usize, (counts, rest): (&str, &str), script: &mut 
     };
 }
 
-/// Appends the part of the reply that is about a limit of one of several subjects.
+/// Appends the part of the reply for a limit of one of several subjects.
 fn joins(take: &str, (place, limits): (usize, usize), (counts, rest): (&str, &str), script: &mut String) {
     let (or_refunded, refunded) =
         if take.contains("refunded") { (" or refunded > 0", "refunded") } else { ("", "0") };
@@ -480,7 +480,7 @@ fn refunds(take: &str, place: usize, script: &mut String) {
     }
 }
 
-/// How many numbers a check asks about one subject.
+/// The number of arguments of a check for one subject.
 pub(super) const fn question_size(classes: Classes) -> usize {
     match classes {
         Classes::One => 2,
@@ -488,7 +488,7 @@ pub(super) const fn question_size(classes: Classes) -> usize {
     }
 }
 
-/// How many numbers a script replies about one limit.
+/// The number of values in a script's reply for one limit.
 pub(super) const fn answer_size(overrides: Overrides) -> usize {
     match overrides {
         Overrides::Ignored => 4,

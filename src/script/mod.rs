@@ -21,7 +21,7 @@ use crate::resp;
 use crate::sorted_map::sorted;
 use crate::time::Micros;
 
-/// With what keys begin, before a colon, unless the plan says otherwise.
+/// The prefix of keys, before a colon, unless the plan says otherwise.
 pub const KEY_PREFIX: &str = "weir";
 /// The end of the key of a subject's overrides.
 pub(crate) const OVERRIDE: &str = "override";
@@ -49,7 +49,7 @@ pub struct NamedLimit {
     pub limit: Limit,
 }
 
-/// How a command refers to its script.
+/// The way in which a command refers to its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// By its SHA-1, which Redis knows once it has seen the source.
@@ -71,7 +71,7 @@ pub enum ScriptKind {
     Release,
 }
 
-/// What holds for all limits of a plan. Each of these takes calls to Redis beside those of the limits.
+/// The options of all limits of a plan. Each costs calls to Redis beside those of the limits.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// One more call in each check, if they are read.
@@ -82,7 +82,7 @@ pub struct Options {
     pub classes: Classes,
 }
 
-/// Whether subjects may have overrides, in Redis.
+/// True if subjects may have overrides, in Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Overrides {
     /// All subjects have the limits of the plan.
@@ -92,13 +92,13 @@ pub enum Overrides {
     Read,
 }
 
-/// Whether requests are of several classes, so that checks keep a share of each limit for those of other classes.
+/// The classes of requests: if there are several, checks keep a share of each limit for those of other classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Classes {
     /// Every request may use all of each limit.
     #[default]
     One,
-    /// How much is kept is an argument of each check: [`Ask::kept_percent`].
+    /// The share is an argument of each check: [`Ask::kept_percent`].
     Several,
 }
 
@@ -109,7 +109,7 @@ pub struct Plan {
     parameters: Parameters,
     /// The most subjects for one command.
     subjects: usize,
-    /// What keys begin with, `weir:`.
+    /// The prefix of keys, `weir:`.
     prefix: Vec<u8>,
     linked: Arc<Linked>,
 }
@@ -138,13 +138,13 @@ impl Parameters {
     }
 }
 
-/// What does not depend on the numbers of the limits.
+/// The parts that do not depend on the numbers of the limits.
 #[derive(Debug)]
 struct Linked {
     options: Options,
     /// `:name`, in the order of the script; then `:override`, if it is read; then `:ban` and `:denials`, if there are bans.
     suffixes: Vec<Vec<u8>>,
-    /// Where the script's i-th limit is in `limits`.
+    /// The place in `limits` of the script's i-th limit.
     order: Vec<usize>,
     /// The ranks of their fragments.
     ranks: Vec<u8>,
@@ -332,8 +332,8 @@ impl Plan {
         self
     }
 
-    /// Whether both read and write the same state: the same limits, under the same names, in the same order. Leaky buckets of one
-    /// rate may have different bursts and delays, and permits of one ttl different limits, but not where overrides are read.
+    /// True if both read and write the same state: the same limits, under the same names, in the same order. Leaky buckets of one rate may
+    /// have different bursts and delays, and permits of one ttl different limits, but not where overrides are read.
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
         let (ones, others) = (&self.limits, &other.limits);
@@ -344,13 +344,13 @@ impl Plan {
             && (self.overrides() == Overrides::Ignored || ones == others)
     }
 
-    /// Whether the limits of both are the same in all they say.
+    /// True if the limits of both are identical.
     #[must_use]
     pub fn limits_like(&self, other: &Self) -> bool {
         self.limits == other.limits
     }
 
-    /// Whether subjects may have overrides.
+    /// Says if subjects may have overrides.
     #[must_use]
     pub fn overrides(&self) -> Overrides {
         self.linked.options.overrides
@@ -553,7 +553,7 @@ fn time(now: Option<Micros>) -> i64 {
 /// The numbers of a question, packed.
 type Question = [[u8; 8]; 3];
 
-/// How many of its bytes a script reads.
+/// The number of bytes of a check that a script reads.
 const fn question_length(classes: Classes) -> usize {
     8 * link::question_size(classes)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Redis holds of a subject beside the states of its limits: the names of its keys, its ban, and the denials that lead to one.
-//! The scripts read and write these; operators' commands read them with this. Times are microseconds.
+//! The records of a subject in Redis beside the states of its limits: the names of its keys, its ban, and the denials that lead to one. The
+//! scripts read and write these; operators' commands read them with this. Times are microseconds.
 
 use super::{BAN, OVERRIDE, Plan};
 use crate::time::Micros;
@@ -60,9 +60,9 @@ impl BanRecord {
 pub struct DenialsRecord {
     /// When the first was that counts.
     pub since: Micros,
-    /// How many there are.
+    /// Their number.
     pub denials: u32,
-    /// How long the last ban was; zero: it is forgotten.
+    /// The duration of the last ban; zero: it is forgotten.
     pub last: Micros,
     /// When the last ban ended, or ends.
     pub ended: Micros,
@@ -86,7 +86,7 @@ impl DenialsRecord {
         })
     }
 
-    /// How many count at `now`, if denials count for so long.
+    /// The number of denials that count at `now`, if a denial counts for `window`.
     #[must_use]
     pub fn counting(&self, window: Micros, now: Micros) -> u32 {
         if self.since.plus(window) <= now { 0 } else { self.denials }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the scripts of a plan reply.
+//! The replies of a plan's scripts.
 
 use core::fmt;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::limit::{Limit, LimitOutcome, Outcome, RetryAfter};
 use crate::resp::Reply;
 use crate::time::Micros;
 
-/// How many bytes of a reply about several subjects are about a limit of which something is not 0 that mostly is: its place, and this.
+/// The bytes of a limit's entry at the end of a reply for several subjects: its place, and the values that are mostly 0.
 const RARE: usize = 2 + 8 + 8 + 7;
 
-/// The most subjects of so many limits whose reply is not too long for the bridge.
+/// The maximum number of subjects with so many limits each whose reply still fits through the bridge.
 pub(super) fn most_subjects(limits: usize, options: &Options) -> usize {
     let subject = subject_size(limits, options).saturating_add(limits.saturating_mul(RARE));
     bridge::REPLY.bulk.saturating_sub(8) / subject.max(1)
 }
 
-/// How many bytes a reply about several subjects has for each, beside what is rare.
+/// The bytes of each subject in a reply for several, without those entries at the end.
 fn subject_size(limits: usize, options: &Options) -> usize {
     let limit = link::answer_size(options.overrides).saturating_sub(2);
     8 * (1 + limit * limits + usize::from(options.ban.is_some()))
@@ -207,15 +207,14 @@ pub enum BadReply {
     Unexpected,
 }
 
-/// Whether an error says that Redis does not know the script. The command has to be sent again, as
-/// [`Form::Eval`](super::Form::Eval).
+/// True if an error says that Redis does not know the script. The command has to be sent again, as [`Form::Eval`](super::Form::Eval).
 #[must_use]
 pub fn is_noscript(error: &[u8]) -> bool {
     error.starts_with(b"NOSCRIPT")
 }
 
 impl BadReply {
-    /// What an error of Redis means.
+    /// Reads an error of Redis.
     #[must_use]
     pub fn error(line: &[u8]) -> Self {
         if is_noscript(line) {

@@ -8,12 +8,12 @@ use crate::time::Micros;
 
 const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/lua/usage.lua"));
 
-/// What a subject has used. Both are negative where more came back than was taken.
+/// The usage of a subject. Both are negative where more was refunded than charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// The units that it was charged.
     pub units: i64,
-    /// How many of its requests were charged.
+    /// The number of its requests that were charged.
     pub requests: i64,
 }
 
@@ -35,17 +35,17 @@ impl Used {
     }
 }
 
-/// A span of time whose usage is added up.
+/// A time span whose usage is added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Interval {
     /// When it begins: so many seconds after 1970.
     pub start: u64,
-    /// How many seconds it has.
+    /// Its length in seconds.
     pub length: u64,
 }
 
 impl Interval {
-    /// That of a time, where intervals have this length: the first began in 1970.
+    /// The interval of a time, if intervals have this length: the first began in 1970.
     #[must_use]
     pub const fn of(time: Micros, length: Micros) -> Self {
         let (seconds, length) = (time.0 / 1_000_000, length.0 / 1_000_000);
@@ -86,19 +86,19 @@ pub fn others(tag: &[u8]) -> Vec<u8> {
 /// A write of a worker to the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
-    /// What keys begin with, without the colon.
+    /// The prefix of keys, without the colon.
     pub prefix: &'a str,
     /// A number that no other worker has.
     pub worker: u64,
     /// The writes of a worker have growing numbers, from 1.
     pub number: u64,
-    /// Where it is added.
+    /// The interval to which it is added.
     pub interval: Interval,
-    /// How long an interval is kept after its end.
+    /// The time for which an interval is kept after its end.
     pub keep: Micros,
     /// The most subjects of an interval.
     pub max_subjects: u32,
-    /// What each tag has used.
+    /// The usage of each tag.
     pub used: &'a [(Vec<u8>, Used)],
 }
 

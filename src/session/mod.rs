@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One request, from its headers to its end: evaluates the policies, submits the request to the [engine](crate::engine), and passes on
-//! what the engine needs of its body and of the response. A host translates between Envoy and a [`Session`]: it calls the session in
-//! each callback of Envoy, and does what the session returns.
+//! One request, from its headers to its end: evaluates the policies, submits the request to the [engine](crate::engine), and passes on what
+//! the engine needs of its body and of the response. A host translates between Envoy and a [`Session`]: it calls the session in each
+//! callback of Envoy, and does what the session returns.
 //!
 //! ```text
 //!  headers ──┬─▶ Continue    no policy applies, or the engine admits the request at once
-//!            ├─▶ Reject      a list, a policy or the engine rejects it at once, or the engine answers its enquiry
+//!            ├─▶ Reject      a list, a policy or the engine rejects it at once, or the engine answers its quota request
 //!            ├─▶ AwaitBody   a policy needs its body ──▶ body, trailers ──▶ Continue, Reject or Pause, as for headers
 //!            └─▶ Pause       it waits, until Engine::next_release says whether it continues or is rejected
 //!
 //!  body, trailers             a request that waits or is rejected stays paused
-//!  response_*                 headers to add; the engine tells the true cost of the request
+//!  response_*                 headers to add; the engine reads the true cost of the request
 //!  closed                     the stream is over, however it ended
 //! ```
 
@@ -31,7 +31,7 @@ use crate::time::Micros;
 pub use table::{Entry, RequestTable};
 pub use worker::{Exchange, Worker};
 
-/// What Envoy does with a request after a callback.
+/// Envoy's action for a request after a callback.
 #[derive(Debug)]
 pub enum Next {
     /// It goes on.
@@ -49,7 +49,7 @@ pub enum Next {
 pub struct Session {
     stream: StreamId,
     phase: Phase,
-    /// What the engine has to see of the response.
+    /// The parts of the response that the engine has to see.
     watched: Watched,
 }
 
@@ -57,7 +57,7 @@ pub struct Session {
 enum Phase {
     /// The engine does not know it. A request that no policy applies to costs nothing more after its headers.
     Unknown,
-    /// The engine knows it, and it waits for its body, of which this has come.
+    /// The engine knows it, and it waits for its body. This is the part that has arrived.
     AwaitsBody(Body),
     /// The engine knows it.
     Known,
@@ -68,7 +68,7 @@ enum Phase {
 /// Shows how many bytes of a body there are, and these bytes, in parts.
 pub type Show<'a> = &'a mut dyn FnMut(usize, &[u8]);
 
-/// Who writes to the filter state, name by name.
+/// Writes to the filter state, name by name.
 type Write<'a> = &'a dyn Fn(&str, &str);
 
 /// Writes the record of a decided request to the filter state, if the configuration asks for it.
@@ -107,7 +107,7 @@ impl Session {
         self.stream
     }
 
-    /// Whether the engine knows it: the session has to learn of its response and of its end.
+    /// True if the engine knows it: the session has to learn of its response and of its end.
     #[must_use]
     pub const fn is_known(&self) -> bool {
         matches!(self.phase, Phase::AwaitsBody(_) | Phase::Known)

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use crate::engine::StreamId;
 use crate::sorted_map::sorted;
 
-/// The name for a request, where the one before it got `last`: the next that `is_taken` denies. Names are 32 bits, and a request may live
-/// for days, so a worker can come to a name again whose request still lives.
+/// Returns the name for a request: the next after `last`, the name of the one before, that is not taken. Names are 32 bits, and a request
+/// may live for days, so a worker can come to a name again whose request still lives.
 fn next_name(last: StreamId, is_taken: impl Fn(StreamId) -> bool) -> StreamId {
     let mut name = last.wrapping_add(1);
     while is_taken(name) {
@@ -94,7 +94,7 @@ impl<F: Copy + PartialEq> RequestTable<F> {
         }
     }
 
-    /// Whether no request is here.
+    /// True if no request is here.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

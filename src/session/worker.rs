@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a session needs of the worker and of Envoy. Each host implements both.
+//! The interfaces of the worker and of Envoy that a session needs. Each host implements both.
 
 use crate::engine::{Engine, Export, Metrics, Report};
 use crate::request::Attributes;

@@ -17,7 +17,7 @@ enum Side {
     Redis,
 }
 
-/// What one side says, until the other does.
+/// The bytes of one side, until the other sends any.
 type Turn = (Side, Vec<u8>);
 /// A piece of it.
 type Said<'a> = (Side, &'a [u8]);
@@ -43,7 +43,7 @@ fn command(words: &[&str]) -> Vec<u8> {
     out
 }
 
-/// How many RESP values these bytes are, and nothing else.
+/// The number of RESP values in these bytes, which contain nothing else.
 fn values(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while !bytes.is_empty() {
@@ -107,7 +107,7 @@ impl Link {
         }
     }
 
-    /// Why the stream is closed, if it is; the other end may not know yet. Nothing opens it again.
+    /// The reason for which the stream is closed, if it is; the other end may not know yet. Nothing opens it again.
     fn closed(&mut self) -> Option<&'static str> {
         self.says(Side::Redis, b"");
         if self.closed.is_some() {
@@ -121,7 +121,7 @@ impl Link {
     }
 }
 
-/// What Redis got, what the limiter got, and why the stream is closed, if it is.
+/// The bytes that Redis got, those that the limiter got, and the reason for which the stream is closed, if it is.
 type Outcome = (Vec<u8>, Vec<u8>, Option<String>);
 
 fn outcome<'a>(credentials: Option<&[u8]>, pieces: impl IntoIterator<Item = Said<'a>>) -> Outcome {
@@ -338,7 +338,7 @@ fn closes_the_stream_on_replies_that_cannot_be_trusted() {
 
 #[test]
 fn the_first_command_of_a_stream_is_auth() {
-    // What stands in the file, and the words of the command.
+    // The content of the file, and the words of the command.
     let cases: &[(&str, &[&str])] = &[
         ("ann:secret", &["AUTH", "ann", "secret"]),
         ("secret", &["AUTH", "secret"]),
@@ -689,7 +689,7 @@ mod properties {
             .prop_map(|((count, body), replies)| (body, replies[..count].concat().into_bytes()))
     }
 
-    /// Turns of which most are as they should be, and here and there one is damaged, doubled, lost or made up.
+    /// Turns. Most are as they should be; some are damaged, doubled, lost or made up.
     fn turns() -> impl Strategy<Value = Vec<Turn>> {
         let whole = || served().prop_map(|(body, replies)| vec![limiter(message(body)), redis(replies)]);
         let some = prop_oneof![

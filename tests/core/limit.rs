@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which parameters a limit may have, and which values it reports of itself.
+//! The parameters that a limit may have, and the values that it reports of itself.
 
 use crate::spec;
 use weir::inline_vec::InlineVec;
@@ -149,7 +149,7 @@ fn a_debt_out_of_bounds_is_refused_and_the_bound_named() {
     }
 }
 
-/// What is left after the largest charges.
+/// The remaining amount after the largest charges.
 fn lowest(limit: &Limit) -> i64 {
     let (mut subject, limits) = (Subject::default(), [limit.clone()]);
     let receipt = subject.check(&limits, None, spec::START, Ask::new(0, 0));
@@ -341,14 +341,14 @@ fn a_window_on_the_clock_is_counted_by_one_call_where_one_number_holds_it() {
     }
 }
 
-/// Which times are tried: a grant at the start; then a clock that is ahead by so many seconds; then the true time.
+/// The times to try: a grant at the start; then a clock that is ahead by so many seconds; then the true time.
 const CLOCKS: [(u64, u64); 7] = [(1, 5), (10, 12), (25, 30), (59, 61), (60, 61), (119, 121), (5, 7_200)];
 
 fn at(seconds: u64) -> Micros {
     spec::START.plus(Micros::from_secs(seconds))
 }
 
-/// What differs between a subject and one that has been through `more` at a time ahead, when both are asked next.
+/// The difference, if any, between a subject and one that has been through `more` at a time ahead, when both are asked next.
 fn differs(
     limits: &[Limit],
     granted: u32,
@@ -400,7 +400,7 @@ fn a_settlement_that_finds_nothing_to_settle_changes_nothing() {
                 let settle_own = |subject: &mut Subject, now| {
                     subject.settle(&limits, None, now, units, &receipt(now));
                 };
-                // What is a window later was charged nothing.
+                // A window later, nothing was charged.
                 let charged = clock.1 <= 60 && granted > 0;
                 let found = if charged { None } else { differs(&limits, granted, clock, settle_own) };
                 assert_eq!(found, None, "{row}: {clock:?}, {units} units of that time");
@@ -485,8 +485,8 @@ fn limits_count_alike_if_they_mean_the_same_by_one_state() {
     }
 }
 
-/// What a larger bucket has granted is used in a smaller one on the same state; alone, the smaller one takes it for a clock that was set
-/// back.
+/// The units that a larger bucket has granted count as used in a smaller one on the same state; alone, the smaller one takes them for a
+/// clock that was set back.
 #[test]
 fn a_shared_bucket_knows_what_another_has_granted() {
     const S: u64 = 1_000_000;
@@ -501,7 +501,7 @@ fn a_shared_bucket_knows_what_another_has_granted() {
     assert_eq!(left(small), (0, 0));
 }
 
-/// The clock of a store may go back. What asks for nothing leaves nothing behind that counts then.
+/// The clock of a store may go back. A request that asks for nothing leaves nothing behind that counts then.
 #[test]
 fn a_request_that_costs_nothing_leaves_an_idle_bucket_as_it_was() {
     let limits = [leaky(10, 1_000_000, 5, 0).unwrap()];
@@ -546,7 +546,7 @@ fn an_offset_is_at_most_a_day() {
     }
 }
 
-/// How many units come back within a second.
+/// The number of units that come back within a second.
 #[test]
 fn what_comes_back_within_a_time() {
     const SECOND: u64 = 1_000_000;

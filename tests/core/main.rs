@@ -17,14 +17,14 @@ mod body;
 mod bridge;
 mod config;
 mod policy;
-/// How a request is read: its path, the address of its client.
+/// The parts of a request: its path, the address of its client.
 mod request {
     mod address;
     mod path;
     mod values;
 }
 mod resp;
-/// What clients are told, and that a client that does as it is told is never denied.
+/// The responses to clients: a client that follows them is never denied.
 mod response {
     mod answers;
     mod apis;

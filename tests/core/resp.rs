@@ -83,7 +83,7 @@ fn an_array_has_so_many_items_at_most() {
     }
 }
 
-/// Where values end in `chunks`, as offsets into the whole.
+/// The ends of values in `chunks`, as offsets into the whole.
 fn ends<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<usize>, Malformed> {
     let (mut scanner, mut ends, mut passed) = (Scanner::new(), Vec::new(), 0);
     for mut chunk in chunks {

@@ -124,7 +124,7 @@ fn policies_with_the_same_algorithms_share_a_script_in_whatever_order_they_name_
     );
     assert_eq!(plan().sha(), other.sha());
     assert_ne!(plan().sha(), plan_of(&[("day", log(2))], Overrides::Ignored).unwrap().sha());
-    // What they keep apart is the parameters.
+    // They differ in their parameters.
     assert_eq!((plan().limits(), plan().overrides()), (&[log(9), leaky(7)][..], Overrides::Ignored));
 }
 
@@ -234,15 +234,15 @@ fn the_epoch_is_a_time_too_and_a_cost_that_no_limit_grants_is_cut() {
     assert_eq!(asked(Some(Micros(u64::MAX)), u64::MAX), (i64::MAX, most));
 }
 
-/// What the script of [`plan`] replies: granted, time; then of the bucket and of the log what is left, when to come again,
-/// when all is back, and an extra.
+/// The reply of the script of [`plan`]: granted, time; then for the bucket and for the log what is left, when to come again, when all is
+/// back, and an extra.
 const REPLY: [i64; 10] = [2, 1_000, 3, 40, 50, -6, 7, -1, 90, 10];
 
 fn read(plan: &Plan, bytes: &[u8]) -> Result<Outcome, BadReply> {
     plan.outcome(&Reply::Bulk(Some(bytes)))
 }
 
-/// How many units the limit with this place in the script had refunded.
+/// The number of units that the limit with this place in the script had refunded.
 fn receipt(refunded: u64, place: u8) -> Vec<u8> {
     let mut bytes = refunded.to_le_bytes();
     bytes[7] = place;
@@ -354,7 +354,7 @@ fn what_is_kept_for_others_is_the_last_number_of_the_question() {
     );
 }
 
-/// What a script calls is in it, and what it does not call is not: with EVAL all of it is sent.
+/// A script contains the functions that it calls, and no others: EVAL sends all of it.
 #[test]
 fn a_script_has_the_helpers_that_it_calls() {
     let (second, day) = (Micros::from_secs(1), Micros::from_secs(86_400));
@@ -474,7 +474,7 @@ fn what_is_no_reply_of_the_script_is_no_answer() {
 /// it is full.
 const REPLIES: [i64; 11] = [1_000, 2, 3, 50, 7, 90, 0, -4, 60, 8, 91];
 
-/// What is mostly 0 of the limit in this place: the wait, the extra number, and what was refunded.
+/// The values of the limit in this place that are mostly 0: the wait, the extra number, and the refunded units.
 fn rare(place: u16, wait: i64, extra: i64, refunded: u64) -> Vec<u8> {
     let refunded = &refunded.to_le_bytes()[..7];
     [&place.to_le_bytes()[..], &packed(&[wait, extra]), refunded].concat()
@@ -614,7 +614,6 @@ fn limits_that_get_very_large_keep_their_keys() {
     assert!(keys(&plan).iter().all(|key| key.starts_with(b"edge:")), "{:?}", keys(&plan));
 }
 
-/// Whether one policy may have so many limits of these kinds; and how many subjects share a command.
 #[test]
 fn no_subject_has_limits_of_its_own_that_go_into_debt() {
     let limit = log(11).indebted(2).unwrap();
@@ -623,6 +622,7 @@ fn no_subject_has_limits_of_its_own_that_go_into_debt() {
     assert_eq!((refused.parameter, refused.value.as_str()), ("debt", "2"));
 }
 
+/// Limits of one policy by kind, and the number of subjects that share a command; `None` if the policy is refused.
 #[test]
 fn no_policy_has_limits_whose_script_may_take_too_long() {
     let hour = Micros::from_secs(3_600);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One request between a host and the engine, without either: what a host is told to do in each phase of a request.
+//! One request between a host and the engine, without either: the instructions to a host in each phase of a request.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -12,7 +12,7 @@ use weir::time::Micros;
 
 use crate::worker::*;
 
-/// Statistics of which nothing is read but how often a counter grew.
+/// Statistics that only count how often a counter grew.
 #[derive(Default)]
 struct Statistics {
     counted: usize,
@@ -38,7 +38,7 @@ struct Host {
     worker: Worker,
     report: Report,
     metrics: Statistics,
-    /// Whether a timer can be armed.
+    /// True if a timer can be armed.
     has_timer: bool,
     wakes: usize,
     arms: usize,
@@ -173,7 +173,7 @@ impl Case {
     }
 }
 
-/// What a host is told, with the status of a rejection.
+/// The instruction to a host, with the status of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Continue,

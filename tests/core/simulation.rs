@@ -22,7 +22,7 @@ fn what_is_admitted_is_within_bounds() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// What of these is not as it must be.
+/// The cases that break a bound.
 fn beyond<'a>(table: impl IntoIterator<Item = (&'a cases::Case, Figures)>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (case, figures) in table {
@@ -30,7 +30,7 @@ fn beyond<'a>(table: impl IntoIterator<Item = (&'a cases::Case, Figures)>) -> Ve
         if figures.excess > bound {
             wrong.push(format!("{name}: {} units above the limit, bound {bound}", figures.excess));
         }
-        // What is charged before it is admitted can never be more in all than the limit gives.
+        // If requests are charged before they are admitted, the total can never exceed what the limit gives.
         let gives = case.setup.burst + case.setup.rate * case.setup.seconds;
         let charged_before = case.setup.way != Way::Debit && case.setup.shape.is_bucket();
         if charged_before && figures.admitted > gives {

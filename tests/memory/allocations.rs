@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often the core allocates for a request.
+//! The number of allocations of the core for a request.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ fn per_round(mut round: impl FnMut()) -> u64 {
     measure(|| (0..ROUNDS).for_each(|_| round())).count_total.div_ceil(ROUNDS)
 }
 
-/// Of the core alone: this host lends the bytes of the request. Both hosts of Envoy copy them, which adds one allocation for each attribute
-/// that is read.
+/// The allocations of the core alone: this host lends the bytes of the request. Both hosts of Envoy copy them, which adds one allocation
+/// for each attribute that is read.
 #[test]
 fn allocations_for_a_request() {
     const LEASE: &str = r#""lease": {"max": 1000000, "min": 1000000, "duration": "1m"},"#;

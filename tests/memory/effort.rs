@@ -17,7 +17,7 @@ mod work {
 
     use super::{Config, Sample, hostile};
 
-    /// How often a configuration has a word: as many conditions, parts or costs read such a thing.
+    /// The number of times that a configuration has a word: as many conditions, parts or costs read such a thing.
     fn count(config: &Config, word: &str) -> usize {
         format!("{config:?}").matches(word).count()
     }
@@ -33,7 +33,7 @@ mod work {
                 pairs: reads * (2 * MAX_PAIRS + 1),
                 // A search begins where another has used up all but the last byte, and each costs its beginning.
                 steps: count(&config, "Pattern {") * (MAX_STEPS + MAX_STEPS / 8),
-                // What Envoy lets through, once for each of eight different parts.
+                // The headers that pass Envoy, once for each of eight different parts.
                 hashed: 8 * 60 * 1024,
             };
             for (request, sample) in &requests {
@@ -138,7 +138,7 @@ mod time {
     const ROUNDS: u32 = 50;
     const TRIES: u32 = 5;
 
-    /// What Node's process has used of processors until now, in microseconds: other processes do not count.
+    /// The CPU time that Node's process has used until now, in microseconds: other processes do not count.
     fn used() -> f64 {
         let used =
             js_sys::eval("(() => { const used = process.cpuUsage(); return used.user + used.system; })()");

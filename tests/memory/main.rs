@@ -116,7 +116,7 @@ impl Meter {
     }
 }
 
-/// What the test allocates for itself is not counted.
+/// Runs `own` without counting its allocations, which are the test's own.
 #[cfg(not(target_arch = "wasm32"))]
 fn uncounted<T>(own: impl FnOnce() -> T) -> T {
     let mut result = None;

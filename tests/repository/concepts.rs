@@ -14,11 +14,11 @@ use weir::time::Micros;
 
 mod picture;
 
-/// What all limits of the table count over, and what the pictures mark on the axis.
+/// The window of all limits in the table, which the pictures mark on the axis.
 const WINDOW: Micros = Micros::from_secs(10);
-/// Where the pictures end.
+/// The end of the pictures.
 const END: Micros = Micros::from_secs(36);
-/// How long each request lasts. Only `concurrency` depends on it.
+/// The duration of each request. Only `concurrency` depends on it.
 const LASTS: Micros = Micros::from_secs(2);
 /// Begins a window, so that the axis and the windows of `align: clock` agree.
 const EPOCH: Micros = Micros::from_secs(1_789_999_200);
@@ -31,11 +31,11 @@ struct Case {
     file: &'static str,
     title: &'static str,
     limit: Limit,
-    /// Whether the table compares what passes in 10 s: `concurrency` does not count over time.
+    /// True if the table compares what passes in 10 s: `concurrency` does not count over time.
     over_time: bool,
 }
 
-/// What became of one request.
+/// The decision about one request.
 #[derive(Clone, Copy)]
 pub struct Decision {
     pub arrives: Micros,
@@ -43,7 +43,7 @@ pub struct Decision {
     pub passes: Option<Micros>,
 }
 
-/// What a limit makes of the arrivals.
+/// The decisions of a limit about the arrivals.
 pub struct Run {
     pub decisions: Vec<Decision>,
     /// The units left, every 100 ms, of the most that can be left.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the ABI and the SDK need, whatever weir implements.
+/// The exports that the ABI and the SDK need, whatever weir implements.
 const ALWAYS: [&str; 7] = [
     "memory",
     "_initialize",
@@ -129,7 +129,7 @@ fn unguarded(text: &str) -> Vec<&'static str> {
     PHASES.into_iter().flat_map(missing).collect()
 }
 
-/// What the plugin has to export.
+/// The exports that the plugin needs.
 fn needed() -> BTreeSet<String> {
     let mut needed: BTreeSet<_> = ALWAYS.map(str::to_owned).into();
     for (file, text) in sources() {

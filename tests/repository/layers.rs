@@ -65,7 +65,7 @@ fn what_counts_as_an_import() {
     assert!(against_the_order(&layers, "cellar", "hall").is_some(), "a module without a layer");
 }
 
-/// What is wrong when `name` imports `imported`, if anything is. Names that are no modules are items of `src/lib.rs`.
+/// Says what is wrong when `name` imports `imported`, if anything is. Names that are no modules are items of `src/lib.rs`.
 fn against_the_order(layers: &Layers, name: &str, imported: &str) -> Option<String> {
     let Some(layer) = layers.get(name) else { return Some(format!("`{name}` has no layer in src/lib.rs")) };
     let layer_of_imported = layers.get(imported)?;
@@ -137,7 +137,7 @@ fn imports(module: &[String], text: &str) -> BTreeSet<String> {
     found
 }
 
-/// How many `super` a path begins with, and how many tokens they (or `crate`) take with the `::` after them.
+/// Returns how many `super` a path begins with, and the number of tokens that they (or `crate`) have with the `::` after them.
 fn steps_up(tokens: &[String]) -> (usize, usize) {
     // `pub(crate)` and `pub(super)` begin no path.
     let is_up =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the files of the project say agrees with the code: layers, exports, documents, dashboards, the arithmetic of the benchmarks.
+//! The files of the project agree with the code: layers, exports, documents, dashboards, the arithmetic of the benchmarks.
 #![allow(
     missing_docs,
     clippy::expect_used,

@@ -20,7 +20,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().expect("a number")
 }
 
-/// What a Redis has to have, and an example of it.
+/// The resources that a Redis needs, and an example.
 #[test]
 fn sizing() {
     let capacity = read("sizing/capacity.json");
@@ -56,7 +56,7 @@ fn sizing() {
     tables::published("docs/sizing.md", [("capacity", table), ("capacity: example", example)]);
 }
 
-/// How long one call of a script may take.
+/// The maximum time of one call of a script.
 #[test]
 fn worst_case() {
     let rows = read("bounds/worst.json");
@@ -74,7 +74,7 @@ fn worst_case() {
     tables::published("docs/bounds.md", [("worst", table)]);
 }
 
-/// What Redis executes for a subject, beside what no script can leave out.
+/// The instructions of Redis for a subject, beside those that no script can leave out.
 #[test]
 fn redis() {
     let mut table = String::from("| Redis, for one subject of ten | instructions | ratio |\n|---|--:|--:|\n");
@@ -90,7 +90,7 @@ fn redis() {
 fn targets() {
     let mut table = String::from("| target | is | at most | floor | |\n|---|--:|--:|--:|---|\n");
     let summary = read("bench/summary.json");
-    // What an empty filter of the host adds with the time in Redis, under the same load.
+    // The addition of an empty filter of the host and the time in Redis, under the same load.
     let floor = |target: &str| {
         let (way, load) = target.split_once(", ")?;
         let host = match way {
@@ -137,7 +137,7 @@ mod failover {
         Path::new(env!("CARGO_MANIFEST_DIR")).join(of)
     }
 
-    /// Of the hosts that were measured; the plugin always is.
+    /// The figures of the hosts that were measured; the plugin always is.
     fn figures() -> Vec<(&'static str, Value)> {
         let read = |(host, name)| {
             let text = fs::read_to_string(path(&format!("docs/stores/{host}.json"))).ok()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is said of metrics holds: the tables of `docs/metrics.md`, the tags in `envoy/`, the names in the dashboard and in the rules, and a
-//! page of the runbook for each alert. `WEIR_UPDATE=1` writes the tables.
+//! The documents of metrics are correct: the tables of `docs/metrics.md`, the tags in `envoy/`, the names in the dashboard and in the
+//! rules, and a page of the runbook for each alert. `WEIR_UPDATE=1` writes the tables.
 //!
 //! `cli/tests/envoy/operate.rs` runs the dashboard's queries and the rules on a real scrape.
 
@@ -61,7 +61,7 @@ fn catalogue() -> Catalogue {
     Catalogue::of(&Config::parse(config.as_bytes()).expect("a configuration"))
 }
 
-/// What Prometheus calls a metric of this name in Envoy, and its labels: the tags of `envoy/` are applied as Envoy applies them.
+/// Prometheus's name for a metric of this name in Envoy, and its labels: the tags of `envoy/` are applied as Envoy applies them.
 fn in_prometheus(name: &str) -> (String, BTreeMap<String, String>) {
     let full = format!("wasmcustom.{name}");
     let mut labels = BTreeMap::new();
@@ -153,7 +153,7 @@ fn peers() -> String {
     format!("| Envoy | Prometheus | kind | meaning |\n|---|---|---|---|\n{rows}")
 }
 
-/// Which sources an outcome can have, and which policies have these metrics.
+/// The sources that an outcome can have, and the policies that have these metrics.
 fn policies() -> String {
     let mut sources: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for definition in catalogue().definitions() {
@@ -317,7 +317,7 @@ fn every_query_names_metrics_labels_and_values_that_exist() {
             used.insert(name);
         }
     }
-    // What an operator should see is somewhere.
+    // The metrics that no query uses.
     let unused: Vec<_> = known.keys().filter(|name| !used.contains(*name)).map(String::as_str).collect();
     assert_eq!(
         unused,

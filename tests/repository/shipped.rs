@@ -27,7 +27,7 @@ impl Folder {
         path.to_str().unwrap().to_owned()
     }
 
-    /// Whether the script succeeds, and what it says.
+    /// Runs the script. Returns `true` if it succeeds, and its messages.
     fn tested(&self, arguments: &[&str]) -> (bool, String) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/tested");
         let output =
@@ -74,7 +74,7 @@ fn other_files_than_the_tested_ones_are_refused() {
         folder.write(name, bytes);
     }
     assert_eq!(check(), (true, String::new()));
-    // What was tested together ships together.
+    // Files that were tested together ship together.
     assert!(folder.tested(&["write", &plugin]).0);
     let (is_taken, said) = check();
     assert!(!is_taken && said.contains("has no libweir.so"), "{said}");

@@ -17,7 +17,7 @@ const RIGHT: f64 = 120.0;
 /// The width of a letter, which is a little too much for most.
 const LETTER: f64 = 7.2;
 
-/// What the parts of a bar are, and whether they are added up or stand below each other.
+/// The names of a bar's parts; `are_added`: they are added up, otherwise they are below each other.
 struct Parts {
     legend: &'static [&'static str],
     are_added: bool,
@@ -36,7 +36,7 @@ struct Panel {
     rows: Vec<Row>,
 }
 
-/// What a limit adds for one request, on four ways: from `services.json`, where all were measured in one run.
+/// A chart of what a limit adds to one request, in four set-ups: from `services.json`, where all were measured in one run.
 pub fn added(services: &Value) -> String {
     const ROWS: [(&str, &str); 4] = [
         ("weir native november", "weir, native"),
@@ -153,7 +153,7 @@ fn draw(title: &str, note: &str, parts: &Parts, panels: &[Panel]) -> String {
             out.text((0.0, y), "panel", "start", title);
         }
         y += 8.0;
-        // What is added up is compared over all panels.
+        // Bars that are added up are compared over all panels.
         let compared: Vec<&Row> = if parts.are_added { all().collect() } else { rows.iter().collect() };
         let longest = compared.into_iter().map(length).fold(1.0, f64::max);
         let scale = (WIDTH - left - RIGHT) / longest;

@@ -16,16 +16,16 @@ use std::thread::{self, JoinHandle};
 use super::weir::Statuses;
 use super::{PATIENCE, eventually, http};
 
-/// What clients were told.
+/// The answers to clients.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     /// In the order of the answers.
     pub statuses: Vec<u16>,
     /// Every `ratelimit-policy` that they saw.
     pub policies: BTreeSet<String>,
-    /// How often a connection ended in place of an answer.
+    /// The number of connections that ended without an answer.
     pub unanswered: usize,
-    /// What else went wrong: an answer in part, or none in [`PATIENCE`].
+    /// Other failures: an answer in part, or none in [`PATIENCE`].
     pub broken: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl Told {
     }
 }
 
-/// They ask until they are told to [end](Self::end), or no server listens any more.
+/// They ask until [`Self::end`] is called, or no server listens any more.
 pub struct Clients {
     threads: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use super::eventually;
 use super::redis::{Connection, Redis, binary};
 
-/// How many slots there are.
+/// The number of slots.
 pub const SLOTS: u16 = 16_384;
 
 /// A running cluster. At first the first nodes are the primaries, in the order of their slots; then come their replicas, in
@@ -48,12 +48,12 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Which node has this slot, unless it was moved or its primary replaced.
+    /// The node that has this slot, unless it was moved or its primary replaced.
     pub fn home(&self, slot: u16) -> usize {
         (0..self.shards).rfind(|&index| self.first_slot(index) <= slot).expect("a primary")
     }
 
-    /// Which node has this slot now, by what the nodes say of themselves. All of them have to be there.
+    /// The node that has this slot now, as the nodes themselves say. All of them must be running.
     pub fn owner(&self, slot: u16) -> usize {
         let has = |&node: &usize| self.slots(node).iter().any(|slots| slots.contains(&slot));
         (0..self.nodes.len()).find(has).expect("somebody who has the slot")
@@ -88,7 +88,7 @@ impl Cluster {
         }
     }
 
-    /// What a node calls itself.
+    /// The id of a node.
     pub fn id(&self, node: usize) -> String {
         self.ask(node, &["CLUSTER", "MYID"]).lines().nth(1).expect("a bulk string").into()
     }
@@ -127,7 +127,7 @@ impl Cluster {
         }
     }
 
-    /// How often a node answered with this error, which is one word.
+    /// The number of times that a node answered with this error, which is one word.
     pub fn errors(&self, node: usize, error: &str) -> u64 {
         let stats = self.ask(node, &["INFO", "errorstats"]);
         let count = stats
@@ -144,14 +144,14 @@ impl Cluster {
         self.myself(node).contains(&format!("myself,{role}"))
     }
 
-    /// What a node says of itself: id, address, role, primary, five more, and the slots that it has.
+    /// A node's line about itself: id, address, role, primary, five more, and the slots that it has.
     fn myself(&self, node: usize) -> String {
         let nodes = self.ask(node, &["CLUSTER", "NODES"]);
         nodes.lines().find(|line| line.contains("myself,")).expect("a node that knows itself").into()
     }
 
     fn slots(&self, node: usize) -> Vec<RangeInclusive<u16>> {
-        // What is in brackets is on its way.
+        // Slots in brackets are being moved.
         let myself = self.myself(node);
         let slots = myself.split(' ').skip(8).filter(|slots| !slots.starts_with('['));
         let slot = |slot: &str| slot.parse::<u16>().expect("a slot");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The core of one worker, from a request's attributes to the end of its stream, without Envoy and with a store that says what it
-//! is told to say: for counting what a request costs. It calls what the hosts call, in the same order.
+//! The core of one worker, from a request's attributes to the end of its stream, without Envoy and with a store whose answers the caller
+//! chooses: for counting what a request costs. It calls what the hosts call, in the same order.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -72,7 +72,7 @@ pub fn limited(lease: &str, on_failure: &str) -> String {
     )
 }
 
-/// What the store answers to one command: so many granted, or none until so many microseconds from now.
+/// The store's reply to one command: so many granted, or none until so many microseconds from now.
 pub fn answer(granted: i64, retry_after: i64, now: Micros) -> Vec<u8> {
     let now = i64::try_from(now.0).expect("a time");
     let mut reply = Vec::new();

@@ -13,7 +13,7 @@ use super::upstream::Upstream;
 use super::weir::{Host, apart, get, template};
 use super::{TempFolder, eventually};
 
-/// What is in the file.
+/// The content of the file.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
     Listener,
@@ -31,7 +31,7 @@ pub struct Dynamic {
     _folder: TempFolder,
 }
 
-/// What stands for the limiter's configuration, in the file or in the rest.
+/// A placeholder for the limiter's configuration, in the file or in the rest.
 const LIMITER: &str = "@limiter@";
 
 impl Dynamic {
@@ -75,7 +75,7 @@ impl Dynamic {
         self.replace(&self.part.replace(from, to).replace(LIMITER, &escaped(limiter)));
     }
 
-    /// What was in the file is no part of the configuration any more.
+    /// Removes the content of the file from the configuration.
     pub fn remove(&self) {
         self.replace("resources: []\n");
     }

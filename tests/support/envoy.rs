@@ -64,7 +64,7 @@ impl Template {
         &self.config
     }
 
-    /// How many worker threads.
+    /// Sets the number of worker threads.
     #[must_use]
     pub fn concurrency(mut self, workers: usize) -> Self {
         self.concurrency = workers;
@@ -121,7 +121,7 @@ impl Template {
             .args(["--concurrency", &self.concurrency.to_string()])
             // Envoys side by side must not share memory; hot restart is what they would share it for.
             .arg("--disable-hot-restart")
-            // What a test reads of an access log is there soon.
+            // Entries of the access log appear soon, because a test reads them.
             .args(["--file-flush-interval-msec", "50"])
             .args(if self.arguments.iter().any(|argument| argument == "--log-level") {
                 &[][..]
@@ -159,7 +159,7 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Where the listener of this name accepts connections.
+    /// The address of the listener of this name.
     pub fn address(&self, listener: &str) -> SocketAddr {
         // One line each: `name::address`.
         let listeners = self.admin("/listeners");
@@ -173,12 +173,12 @@ impl Envoy {
         self.process.id()
     }
 
-    /// Where the admin interface is.
+    /// The address of the admin interface.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin
     }
 
-    /// What the admin interface answers to a `GET`.
+    /// Returns the answer of the admin interface to a `GET`.
     pub fn admin(&self, path: &str) -> String {
         let response = send(self.admin, &Request::get(path)).expect("an answer of Envoy's admin interface");
         String::from_utf8(response.body).expect("text")
@@ -203,7 +203,7 @@ impl Envoy {
         self.stats(name).get(name).copied().unwrap_or(0)
     }
 
-    /// What it has logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         fs::read(self.folder.join("log"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -229,7 +229,7 @@ impl Envoy {
         if ready { Ok(()) } else { Err(self.log()) }
     }
 
-    /// What it logged last, and what it has counted: what a test leaves of a failure that does not come again.
+    /// Its last log lines, and its counters: the traces of a failure that does not come again.
     fn account(&self) -> String {
         const LINES: usize = 40;
         const STATS: &str =
@@ -258,7 +258,7 @@ impl Drop for Envoy {
         let _ = self.process.kill();
         let _ = self.process.wait();
         if !thread::panicking() {
-            // What cannot be removed is no reason to fail a test that has passed.
+            // A folder that cannot be removed is no reason to fail a test that has passed.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }

@@ -7,7 +7,7 @@ use crate::documented;
 use weir::config::Config;
 use weir::request::sample::Sample;
 
-/// What Envoy lets through in headers (`max_request_headers_kb` is 60), with a kilobyte left for the other headers.
+/// The longest header that passes Envoy (`max_request_headers_kb` is 60), with a kilobyte left for the other headers.
 const LONGEST: usize = 59 * 1024;
 
 /// `unit` repeated up to the longest header.

@@ -143,7 +143,7 @@ fn connect(to: SocketAddr) -> io::Result<Exchange> {
     Ok(Exchange { connection })
 }
 
-/// A request that was sent and whose response has not been read. Dropping it is how a client disconnects.
+/// A request that was sent and whose response has not been read. If it is dropped, the client disconnects.
 #[derive(Debug)]
 pub struct Exchange {
     connection: TcpStream,
@@ -239,11 +239,11 @@ pub fn read(from: &mut impl BufRead) -> io::Result<Option<Message>> {
     Ok(Some(Message { start, headers, body, trailers }))
 }
 
-/// Whether the peer closes the connection in place of sending more; waits for either. When this process is stopped and goes on, Linux
-/// interrupts a read that has a time limit: signal(7). Here only `fill_buf` returns that as an error; what else reads here tries again.
+/// True if the peer closes the connection instead of sending more; waits for either. When this process is stopped and goes on, Linux
+/// interrupts a read that has a time limit: signal(7). Only `fill_buf` returns that as an error here; the other reads try again.
 ///
 /// # Errors
-/// When the connection fails.
+/// If the connection fails.
 pub fn has_ended(from: &mut impl BufRead) -> io::Result<bool> {
     loop {
         match from.fill_buf() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker takes in advance, and what Redis then has of a limit.
+//! The requests that a worker reserves in advance, and what is then left of a limit in Redis.
 
 use weir::limit::{Ask, LeakyBucket, Limit};
 use weir::time::Micros;
@@ -15,8 +15,8 @@ pub fn leased(limiter: &str, duration: &str) -> String {
     )
 }
 
-/// How much a subject of the policy `p` has used up of its limit, one of which comes back every so many hours, as Redis
-/// has it now. Who looks takes nothing.
+/// Returns how much of its limit a subject of the policy `p` has used, as Redis has it now. One unit comes back every `hours`. The query
+/// charges nothing.
 pub fn used(redis: &Redis, subject: &str, limit: usize, hours: u64) -> usize {
     let burst = u64::try_from(limit).expect("a burst");
     let every = Micros::from_secs(3_600 * hours);

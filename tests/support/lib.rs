@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all tests, benches and examples share.
+//! The parts that all tests, benches and examples share.
 //!
 //! | modules | what they are |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `redis`, `store`, `leases`, `cluster`, `sentinel` | a real Redis, several, and the scripts on it |
 //! | the others | a real Envoy, an upstream, and a client that decides when it sends what |
 //!
-//! Each real part is private to the test that starts it, and gone when it is dropped.
+//! Each real part is private to the test that starts it, and ends when it is dropped.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 // Waiting for another process takes a real clock; nothing here is linked into the filter.
 #![allow(clippy::disallowed_methods)]
@@ -21,7 +21,7 @@ pub mod request;
 pub mod spec;
 pub mod table;
 
-/// What needs threads, processes or files.
+/// The modules that need threads, processes or files.
 #[cfg(not(target_arch = "wasm32"))]
 mod machine;
 #[cfg(not(target_arch = "wasm32"))]

@@ -21,7 +21,7 @@ pub struct Lane {
 /// One request and what became of it. Times count from the beginning of the load.
 #[derive(Debug)]
 pub struct Exchange {
-    /// Which of the lanes, or which of the requests if each is another.
+    /// The index of the lane, or of the request if each is another.
     pub lane: usize,
     /// When its connection was begun.
     pub sent: Duration,
@@ -93,12 +93,12 @@ impl Load {
         Self { began, shared, pacer: Some(pacer) }
     }
 
-    /// How long it has run.
+    /// The time for which it has run.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Whether any exchange that has ended so far is such.
+    /// True if `such` is true for any exchange that has ended so far.
     pub fn any(&self, such: impl Fn(&Exchange) -> bool) -> bool {
         // The youngest are the likeliest.
         self.shared.exchanges().iter().rev().any(such)

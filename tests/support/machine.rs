@@ -13,7 +13,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::tried::is_full;
 use crate::weir::Host;
 
-/// How long anything may take that is expected to happen. Only a failing test ever waits as long.
+/// The time that anything may take that is expected to happen. Only a failing test ever waits as long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The folder of the project. A test is compiled for the folder of its crate.
@@ -22,7 +22,7 @@ pub fn root() -> &'static Path {
     of_crate.ancestors().find(|folder| folder.join("Cargo.lock").exists()).expect("a workspace")
 }
 
-/// Where tests write files: `target/tmp`.
+/// The folder to which tests write files: `target/tmp`.
 pub fn folder_for_files() -> PathBuf {
     let folder = root().join("target/tmp");
     std::fs::create_dir_all(&folder).expect("a folder for the tests' files");
@@ -44,7 +44,7 @@ pub fn skewed_clock() -> PathBuf {
     LIBRARY.get_or_init(compile).clone()
 }
 
-/// Sends a signal (`-TERM`) to a process, or to a group of them, whose number has a `-` before it. Whether there was one to send it to.
+/// Sends a signal (`-TERM`) to a process, or to a group of them, whose number has a `-` before it. Returns `true` if it existed.
 pub fn signal(signal: &str, process: impl ToString) -> bool {
     let kill = Command::new("kill").args([signal, "--", &process.to_string()]).stderr(Stdio::null()).status();
     kill.expect("the program kill").success()
@@ -58,7 +58,7 @@ pub fn eventually<T>(what: &str, happened: impl FnMut() -> Option<T>) -> T {
     eventually_within(PATIENCE, what, happened)
 }
 
-/// As [`eventually`], where somebody else's program is known to take its time.
+/// As [`eventually`], for a foreign program that is known to be slow.
 ///
 /// # Panics
 /// When `patience` ends first.
@@ -75,8 +75,8 @@ pub fn eventually_within<T>(patience: Duration, what: &str, mut happened: impl F
     }
 }
 
-/// Makes a folder whose name has the number of this process. Numbers come again, so an earlier process may have left its files there: an Envoy
-/// that tests asked for would be sought where the earlier one listened.
+/// Makes a folder whose name has the number of this process. Numbers come again, so an earlier process may have left its files there. Then
+/// tests would look for an Envoy at the address of the earlier one.
 ///
 /// # Panics
 /// When the folder cannot be made.
@@ -85,7 +85,7 @@ pub fn empty_folder(path: &Path) {
     std::fs::create_dir_all(path).expect("a folder");
 }
 
-/// A folder under `target/tmp`; it is gone when dropped.
+/// A folder under `target/tmp`; it is removed when dropped.
 #[derive(Debug)]
 pub struct TempFolder(PathBuf);
 
@@ -105,7 +105,7 @@ impl TempFolder {
 
 impl Drop for TempFolder {
     fn drop(&mut self) {
-        // What cannot be removed is no reason to fail a test.
+        // A folder that cannot be removed is no reason to fail a test.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -121,7 +121,7 @@ pub fn ignored_unless(is_there: bool, cases: &[Case], reason: &'static str) -> I
     cases.iter().filter(|_| !is_there).map(|(name, _)| (*name, reason)).collect()
 }
 
-/// The `main` of a program whose cases need an Envoy: where there is none, they are reported as ignored.
+/// The `main` of a program whose cases need an Envoy: if there is none, they are reported as ignored.
 pub fn run_with_envoy(cases: &[Case], ignored: &Ignored) -> ExitCode {
     let missing = !has_envoy();
     let trial = |case: &Case| trial(case, None, missing || is_in(ignored, case.0));
@@ -161,7 +161,7 @@ pub fn first_of<T>(all: &'static [T]) -> &'static [T] {
     if is_full() { all } else { all.get(..1).unwrap_or(all) }
 }
 
-/// Whether there is an Envoy and a Redis; prints if not.
+/// True if there is an Envoy and a Redis; prints if not.
 pub fn has_parts() -> bool {
     let has = crate::envoy::binary().is_some() && crate::redis::binary().is_some();
     if !has {
@@ -177,7 +177,7 @@ pub fn write_summary(to: &str, summary: &serde_json::Value) {
     std::fs::write(path, crate::table::rows(summary)).expect("the summary");
 }
 
-/// What may be shared between trials, one of which has panicked.
+/// Locks data that trials share, even if one of them has panicked.
 pub fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What lies between Envoy and Redis, as a TCP proxy that can be told to misbehave: to delay, to lose, to swallow, to be narrow,
-//! or to answer in Redis's place.
+//! A TCP proxy between Envoy and Redis. It can misbehave as a network does: delay, lose, swallow, be narrow, or answer in Redis's place.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,7 +13,7 @@ use weir::random::Random;
 
 use super::server::{Server, Shared};
 
-/// How what was sent to Redis fares, and what comes back.
+/// The behaviour of the network to Redis and back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
     /// It arrives.
@@ -37,18 +36,19 @@ pub enum Network {
     Foreign(&'static [u8]),
 }
 
-/// A way between two regions, in each direction. What is sent first arrives first.
+/// A way between two regions, in each direction. Bytes arrive in the order in which they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// How long one trip takes, at most `jitter` less or more.
+    /// The duration of one trip, at most `jitter` less or more.
     pub trip: Duration,
     pub jitter: Duration,
-    /// How many of a thousand packets are lost. TCP sends a lost one again when its time-out is over, and what follows waits for it.
+    /// The number of lost packets of a thousand. TCP sends a lost one again when its time-out is over, and the packets after it wait for
+    /// it.
     pub lost: u64,
 }
 
 impl Way {
-    /// How long TCP waits for an acknowledgement before it sends again: no less than 200 ms, and no less than a round trip.
+    /// The time for which TCP waits for an acknowledgement before it sends again: at least 200 ms, and at least a round trip.
     pub fn time_out(&self) -> Duration {
         Duration::from_millis(200) + 2 * self.trip
     }
@@ -82,10 +82,10 @@ struct Path {
     carried: Carried,
 }
 
-/// What a proxy has carried, in both directions together.
+/// The traffic of a proxy, in both directions together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carried {
-    /// What was read at once counts as one message.
+    /// The number of reads. Each counts as one message.
     pub messages: u64,
     pub bytes: u64,
 }
@@ -96,7 +96,7 @@ enum Direction {
     Back,
 }
 
-/// What connections that share a narrow network carry in turn, in bytes.
+/// The bytes that each connection carries in its turn, if several share a narrow network.
 const TURN: usize = 256;
 
 impl Proxy {
@@ -116,7 +116,7 @@ impl Proxy {
         self.0.state().own.carried
     }
 
-    /// From now on the network is like this, for connections that exist already too.
+    /// Changes the network from now on, also for existing connections.
     pub fn set(&self, network: Network) {
         self.0.change(|state| state.own.network = network);
     }
@@ -145,7 +145,7 @@ impl Shared<Path> {
         let Ok(mut end) = to.try_clone() else { return };
         let (line, waiting) = mpsc::channel::<(Instant, Vec<u8>)>();
         thread::scope(|scope| {
-            // What is on a slow network is not in the way of what follows it.
+            // Bytes on a slow network do not delay the bytes after them.
             scope.spawn(move || {
                 for (due, bytes) in waiting {
                     thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -223,7 +223,7 @@ impl Shared<Path> {
         carried.bytes += bytes as u64;
     }
 
-    /// How long so many bytes take, which go when those before them, of all connections, have gone.
+    /// The time until so many bytes have passed, after those before them, of all connections.
     fn turn(&self, bytes: usize, rate: u32) -> Duration {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let (now, mut state) = (Instant::now(), self.state());
@@ -233,7 +233,7 @@ impl Shared<Path> {
     }
 }
 
-/// What one direction of a connection draws its delays from.
+/// The seed from which one direction of a connection draws its delays.
 fn seed() -> u64 {
     static DRAWN: AtomicU64 = AtomicU64::new(1);
     DRAWN.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A private Redis: a server on a socket in a directory of its own and on a free port, gone when it is dropped. It
-//! keeps nothing on disk, can be stopped, started again at the same address, and frozen.
+//! A private Redis: a server on a socket in a directory of its own and on a free port. It ends when it is dropped. It keeps nothing on
+//! disk, can be stopped, started again at the same address, and frozen.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -173,7 +173,7 @@ impl Redis {
         self.directory.join("log")
     }
 
-    /// What it has logged since it was started.
+    /// Its log since it was started.
     fn said(&self) -> String {
         std::fs::read_to_string(self.log()).unwrap_or_default()
     }
@@ -210,12 +210,12 @@ impl Redis {
         assert!(crate::signal(signal, self.pid()), "kill {signal} failed");
     }
 
-    /// Where it listens, for those who need a port.
+    /// Its address, for clients that need a port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens.
+    /// The socket on which it listens.
     pub fn socket(&self) -> PathBuf {
         self.directory.join("redis.sock")
     }
@@ -260,7 +260,7 @@ pub fn free_address() -> SocketAddr {
     PORTS.into_iter().find_map(reserved).expect("a free port")
 }
 
-/// Not while it starts, and not if it ends meanwhile.
+/// True if it answers: not while it starts, and not if it ends meanwhile.
 fn answers(socket: &Path) -> bool {
     let mut answer = [0; 7];
     let asked = UnixStream::connect(socket).and_then(|mut stream| {
@@ -282,7 +282,7 @@ impl Connection {
         Self::try_to(socket).expect("a connection to Redis")
     }
 
-    /// Connects to a socket, if somebody listens there.
+    /// Connects to a socket, if a server listens there.
     pub fn try_to(socket: &Path) -> Option<Self> {
         UnixStream::connect(socket).ok().map(|stream| Self { stream, input: Vec::new() })
     }
@@ -334,8 +334,7 @@ impl Connection {
 
     /// Commands that are already encoded, sent at once; the replies of all, as bytes.
     pub fn pipeline(&mut self, commands: &[u8], count: usize) -> Vec<Vec<u8>> {
-        // What is written and not yet read must fit the sockets' buffers, so a long history is written from a
-        // thread.
+        // Bytes that are written and not yet read must fit the sockets' buffers, so a long history is written from a thread.
         let mut writer = self.stream.try_clone().expect("a second handle");
         std::thread::scope(|scope| {
             if commands.len() < 32 * 1024 {

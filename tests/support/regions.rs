@@ -14,7 +14,7 @@ use super::weir::{Host, World, template};
 /// The name of the region in this place.
 pub const NAMES: [&str; 4] = ["ams", "bom", "cle", "dfw"];
 
-/// What stands for the name of the region in a limiter's configuration.
+/// A placeholder for the name of the region in a limiter's configuration.
 pub const HERE: &str = "@here@";
 
 /// One region.
@@ -26,7 +26,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Where clients of one of its Envoys come in.
+    /// The address for clients of one of its Envoys.
     pub fn edge(&self, envoy: usize) -> SocketAddr {
         self.lab.envoys[envoy].address("edge")
     }

@@ -60,7 +60,7 @@ impl Sentinel {
         self.folder.path().join("sentinel.sock")
     }
 
-    /// Where it listens, for those who need a port.
+    /// Its address, for clients that need a port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -102,7 +102,8 @@ impl Drop for Sentinel {
     }
 }
 
-/// What a node says. A sentinel that changes a node's role closes all connections to it: a client without an answer asks again.
+/// Returns a node's answer to a command. A sentinel that changes a node's role closes all connections to it: a client without an answer
+/// asks again.
 pub fn says(node: &Redis, command: &str) -> Option<String> {
     let mut connection = UnixStream::connect(node.socket()).ok()?;
     connection.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).ok()?;
@@ -110,7 +111,7 @@ pub fn says(node: &Redis, command: &str) -> Option<String> {
     connection.read_to_string(&mut told).ok().filter(|length| *length > 0).map(|_| told)
 }
 
-/// Whether a node has this role.
+/// True if a node has this role.
 pub fn is(node: &Redis, role: &str) -> bool {
     says(node, "ROLE").is_some_and(|told| told.contains(role))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the servers that tests bring themselves have in common: they accept on a free port, give each connection a
-//! thread of its own, share a state with the test, and stop when they are dropped.
+//! The base of the servers that tests bring themselves: they accept on a free port, give each connection a thread of its own, share a state
+//! with the test, and stop when they are dropped.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub struct Server<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// What the test and the connections' threads share.
+/// The state that the test and the connections' threads share.
 #[derive(Debug)]
 pub struct Shared<T> {
     state: Mutex<State<T>>,
@@ -26,7 +26,7 @@ pub struct Shared<T> {
 pub struct State<T> {
     /// The server's own.
     pub own: T,
-    /// The server is gone.
+    /// The server has stopped.
     pub stopped: bool,
 }
 

@@ -50,7 +50,7 @@ impl Table {
 
 /// One question and its answer.
 pub struct Row {
-    /// As it stands in the table.
+    /// Its line in the table.
     pub line: &'static str,
     pub now: Micros,
     pub ask: Ask,

@@ -16,8 +16,8 @@ where
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The JSON of what was measured, a list or an object whose lists are tables: a line for each row, so that it is short, and a change of a row is a
-/// change of a line.
+/// The JSON of measurements, a list or an object whose lists are tables: a line for each row, so that it is short, and a change of a row is
+/// a change of a line.
 pub fn rows(value: &Value) -> String {
     let list = |rows: &[Value]| {
         let rows: Vec<_> = rows.iter().map(Value::to_string).collect();

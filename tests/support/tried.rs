@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much is tried: all of it under `make nightly` (`WEIR_FULL=1`), a part of it under `make test`.
+//! The number of cases to try: all of them under `make nightly` (`WEIR_FULL=1`), a part of them under `make test`.
 
 use proptest::test_runner::Config;
 
-/// Whether everything is tried in full.
+/// True if everything is tried in full.
 pub fn is_full() -> bool {
     std::env::var_os("WEIR_FULL").is_some()
 }

@@ -14,7 +14,7 @@ use super::server::{Server, Shared};
 /// The end of a piece of what a request to `/say` brings.
 pub const PIECE: u8 = 0x1e;
 
-/// A running upstream; it is gone when dropped, its held requests unanswered.
+/// A running upstream; it stops when dropped, without an answer to its held requests.
 #[derive(Debug)]
 pub struct Upstream(Server<Requests>);
 
@@ -36,12 +36,12 @@ impl Upstream {
         self.0.address()
     }
 
-    /// How many requests have arrived whole.
+    /// The number of requests that have arrived whole.
     pub fn requests(&self) -> usize {
         self.0.state().own.arrived
     }
 
-    /// How many of them are being held back.
+    /// The number of requests that are being held back.
     pub fn held(&self) -> usize {
         self.0.state().own.held
     }
@@ -142,7 +142,7 @@ impl Shared<Requests> {
     }
 }
 
-/// What the upstream answers: the request line, the header fields as they came, the body's length and SHA-1, and the trailers.
+/// The upstream's answer: the request line, the header fields as they came, the body's length and SHA-1, and the trailers.
 fn account(request: &Message) -> String {
     let text = |fields: &Headers| -> String {
         fields.0.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! weir itself: the configuration that is shipped, `envoy/weir.yaml`, with the plugin that was built, in front of a
-//! private upstream, on a private Redis. What a test says is the limiter's configuration; the rest is as shipped.
+//! weir itself: the configuration that is shipped, `envoy/weir.yaml`, with the plugin that was built, in front of a private upstream, on a
+//! private Redis. A test sets the limiter's configuration; the rest is as shipped.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use super::upstream::Upstream;
 /// test. Tests of the deadline say their own.
 pub const PATIENT: &str = r#""store": {"deadline": "10s", "on_failure": "deny"}"#;
 
-/// How long a connection to Redis may take to open: on a busy machine a TLS handshake takes long, and so does a worker that serves
-/// others first.
+/// The time in which a connection to Redis must open: on a busy machine a TLS handshake takes long, and so does a worker that serves others
+/// first.
 pub const TIME_TO_CONNECT: &str = "connect_timeout: 5s";
 pub const SHIPPED_TIME_TO_CONNECT: &str = "connect_timeout: 0.25s";
 
@@ -33,7 +33,7 @@ pub fn module() -> PathBuf {
 
 static CHOSEN: OnceLock<Host> = OnceLock::new();
 
-/// What carries the core in Envoy.
+/// The host of the core in Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// `weir.wasm`
@@ -53,7 +53,7 @@ impl Host {
         CHOSEN.get().copied().unwrap_or_else(named)
     }
 
-    /// What this process tests from now on.
+    /// Chooses the host that this process tests from now on.
     pub fn choose(self) {
         CHOSEN.set(self).expect("a process of its own for each case");
     }
@@ -66,7 +66,7 @@ impl Host {
         }
     }
 
-    /// What Envoy puts before the names of filter state that a filter writes.
+    /// The prefix that Envoy puts before the names of filter state that a filter writes.
     pub const fn filter_state_prefix(self) -> &'static str {
         match self {
             Self::Wasm => "wasm.",
@@ -121,7 +121,7 @@ pub fn template_on(host: Host, limiter: &str, redis: SocketAddr, upstream: Socke
         .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
 }
 
-/// What is shipped for this store of several nodes, on the first three of these.
+/// The shipped configuration for this store of several nodes, on the first three of these.
 pub fn template_on_nodes(
     store: Kind,
     nodes: impl Iterator<Item = SocketAddr>,
@@ -202,7 +202,7 @@ pub fn with_login(config: &str, file: &Path) -> String {
     )
 }
 
-/// With what a policy with `body_json` needs of Envoy.
+/// With the settings of Envoy that a policy with `body_json` needs.
 pub fn reading_bodies(template: Template) -> Template {
     const LIMITER: &str = "                root_id: weir.limiter\n";
     match Host::chosen() {
@@ -212,7 +212,7 @@ pub fn reading_bodies(template: Template) -> Template {
     }
 }
 
-/// With trailers in HTTP/1.1 between clients and Envoy, which drops them unless it is told otherwise.
+/// With trailers in HTTP/1.1 between clients and Envoy, which drops them by default.
 pub fn with_trailers(template: Template) -> Template {
     const MANAGER: &str = "          stat_prefix: edge\n";
     template.with(MANAGER, format!("{MANAGER}          http_protocol_options: {{enable_trailers: true}}\n"))
@@ -281,7 +281,7 @@ impl<S> Lab<S> {
         self.envoys.first().expect("an Envoy")
     }
 
-    /// Where clients of the first Envoy come in.
+    /// The address of the first Envoy for clients.
     pub fn edge(&self) -> SocketAddr {
         self.envoy().address("edge")
     }
@@ -307,7 +307,7 @@ impl<S> Lab<S> {
     }
 }
 
-/// How many responses had which status.
+/// The number of responses with each status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statuses(pub Vec<(u16, usize)>);
 

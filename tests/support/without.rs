@@ -18,7 +18,7 @@ fn without(template: Template, from: &str, to: &str) -> Template {
     template.with(&part, "")
 }
 
-/// What begins with the last line `from` and ends before the next `to`.
+/// Returns the part that begins with the last line `from` and ends before the next `to`.
 pub fn part(template: &Template, from: &str, to: &str) -> String {
     let config = template.config();
     let begin = config.rfind(&format!("\n{from}")).expect("where it begins") + 1;

@@ -88,7 +88,7 @@ pub fn leased(lease: &str, limits: &str) -> String {
 
 // --- The worker -------------------------------------------------------------------------------------------------------
 
-/// What became of a request: its number, and whether it was admitted.
+/// The outcome of a request: its number, and `true` if it was admitted.
 pub type Outcome = (StreamId, bool);
 
 /// An engine and the host's clock.
@@ -146,7 +146,7 @@ impl Worker {
         Self { engine, now: START, known: Rc::clone(known) }
     }
 
-    /// What went wrong with the stores since this was last asked.
+    /// Returns the failures of the stores since the last call.
     pub fn failures(&mut self) -> Vec<StoreFailure> {
         self.engine.take_failures().into_iter().map(|(_, failure)| failure).collect()
     }
@@ -172,7 +172,7 @@ impl Worker {
         streams.into_iter().for_each(|stream| assert_eq!(self.arrive(stream, &[subject]), None, "{stream}"));
     }
 
-    /// A request arrives whose subject no other request has. Whether it waits.
+    /// A request arrives whose subject no other request has. Returns `true` if it waits.
     pub fn waits_alone(&mut self, stream: StreamId) -> bool {
         self.arrive(stream, &[&stream.to_string()]).is_none()
     }
@@ -252,7 +252,7 @@ impl Worker {
         self.fail(&batch)
     }
 
-    /// All that is ready leaves, batch after batch. The store does nothing of it.
+    /// Sends all that is ready, batch after batch. The store does not run it.
     pub fn drain(&mut self) -> Vec<Task> {
         let mut tasks = Vec::new();
         while let Some(batch) = self.next_batch() {
@@ -291,7 +291,7 @@ impl Worker {
         self.engine.next_tick(self.now)
     }
 
-    /// What an access log says this request's limit had left.
+    /// The remaining amount of this request's limit in an access log.
     pub fn remaining(&self, stream: StreamId) -> u64 {
         self.engine.record(stream).expect("a record").remaining.expect("a number")
     }
@@ -342,7 +342,7 @@ pub struct Batch {
     pub store: u8,
     pub bytes: usize,
     pub commands: Vec<Command>,
-    /// How many replicas must have it, and for how many milliseconds Redis waits for them.
+    /// The number of replicas that must have it, and the milliseconds for which Redis waits for them.
     pub replicas: Option<(u32, u32)>,
     /// The entries of the journal behind the commands: their fields.
     pub journal: Vec<Entry>,
@@ -356,7 +356,7 @@ pub struct UsageWrite {
     pub worker: String,
     pub number: u64,
     pub interval: Interval,
-    /// What each subject has used.
+    /// The usage of each subject.
     pub used: Vec<(String, Used)>,
 }
 
@@ -411,17 +411,17 @@ pub enum Verb {
     Release,
 }
 
-/// So many requests of one unit each are asked for.
+/// A check for this number of requests of one unit each.
 pub fn check(tag: &str, requests: i64) -> Task {
     Task { verb: Verb::Check, tag: tag.into(), requests, number: 1 }
 }
 
-/// So many units go back.
+/// A refund of this number of units.
 pub fn refund(tag: &str, units: i64) -> Task {
     Task { verb: Verb::Refund, tag: tag.into(), requests: 0, number: units }
 }
 
-/// So many units more are charged.
+/// A charge of this number of further units.
 pub fn charge(tag: &str, units: i64) -> Task {
     refund(tag, -units)
 }
@@ -440,12 +440,12 @@ impl Batch {
         self.commands.iter().map(|command| command.tasks.len()).sum()
     }
 
-    /// How many subjects each command asks about.
+    /// The number of subjects in each command.
     pub fn sizes(&self) -> Vec<usize> {
         self.commands.iter().map(|command| command.tasks.len()).collect()
     }
 
-    /// Whether each command brings the source of its script.
+    /// True if each command brings the source of its script.
     pub fn by_source(&self) -> bool {
         self.commands.iter().all(Command::by_source)
     }
@@ -488,7 +488,7 @@ pub fn commands(body: &[u8]) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
-/// How many keys a command names.
+/// The number of keys that a command names.
 pub fn key_count(words: &[Vec<u8>]) -> usize {
     text(&words[2]).parse().expect("the number of keys")
 }
@@ -528,12 +528,12 @@ pub enum Reply {
     Bytes(Vec<u8>),
 }
 
-/// So many requests are granted, now; the limit has five units left, and is full again in a second.
+/// Grants this number of requests, now; the limit has five units left, and is full again in a second.
 pub fn granted(requests: i64) -> Reply {
     Reply::Numbers(vec![requests, micros(START), 5, 0, micros(secs(1)), 0])
 }
 
-/// What the script replies where the pure limits have this outcome.
+/// The script's reply for this outcome of the pure limits.
 pub fn as_script(outcome: &LimitsOutcome) -> Reply {
     let mut reply = vec![i64::from(outcome.granted), micros(outcome.at)];
     for answer in &outcome.limits {
@@ -552,12 +552,12 @@ pub fn as_script(outcome: &LimitsOutcome) -> Reply {
     Reply::Numbers(reply)
 }
 
-/// None is granted for so long.
+/// Grants none for this time.
 pub fn denied(wait: Micros) -> Reply {
     granted(0).wait(wait)
 }
 
-/// What a command replies that asks about several subjects of at most three limits, which have no counts of their own.
+/// The reply to a command for several subjects of at most three limits, which have no counts of their own.
 pub fn together(replies: impl IntoIterator<Item = Reply>) -> Reply {
     let (mut numbers, mut rare, mut limits) = (Vec::new(), Vec::new(), 0_u16);
     for mut reply in replies {
@@ -596,7 +596,7 @@ pub fn noscript() -> Reply {
     error("NOSCRIPT No matching script.")
 }
 
-/// So many replicas have what the batch has written.
+/// This number of replicas have acknowledged the writes of the batch.
 pub fn acknowledged(replicas: u32) -> Reply {
     Reply::Bytes(format!(":{replicas}\r\n").into_bytes())
 }
@@ -631,7 +631,7 @@ impl Reply {
         self.with(5, number)
     }
 
-    /// What follows: the next limit, or what a subject's override says.
+    /// Adds what follows: the next limit, or the values of a subject's override.
     pub fn and(mut self, more: &[i64]) -> Self {
         self.own().extend(more);
         self

@@ -11,7 +11,7 @@ use weir::limit::Limit;
 use weir::policy::Policy;
 use weir::policy::subject::Part;
 
-/// What becomes of counts that nothing reads any more.
+/// The consequence for counts that are not read any more.
 const ADVICE: &str =
     "Until all proxies have the new configuration, a subject has two counts, and may get twice its limit";
 
@@ -78,7 +78,7 @@ fn renamed<'a>(policy: &Policy, new: &Config, old: &'a Config) -> Option<&'a str
     found.map(|other| other.counters.as_str()).next()
 }
 
-/// Which part of the subject is another one in keys, and how.
+/// Finds the part of the subject that differs in keys, and describes the difference.
 fn subject(new: &Policy, old: &Policy) -> Option<(Option<usize>, String)> {
     let (before, now) = (&old.subject, &new.subject);
     if before.len() != now.len() {
@@ -134,7 +134,7 @@ fn named(policy: &Policy) -> Vec<(String, Limit)> {
         .collect()
 }
 
-/// Whether a limit goes on from the state of another: see "a new configuration" in docs/limits.md.
+/// True if a limit continues from the state of another: see "a new configuration" in docs/limits.md.
 fn keeps_state(old: &Limit, new: &Limit) -> bool {
     match (old, new) {
         (Limit::FixedWindow(old), Limit::FixedWindow(new)) => {
@@ -148,7 +148,7 @@ fn keeps_state(old: &Limit, new: &Limit) -> bool {
     }
 }
 
-/// Where the policy has its limits.
+/// The name of the field in which the policy has its limits.
 fn field(policy: &Policy) -> &'static str {
     if policy.tiers.by.is_some() { "tiers" } else { "limits" }
 }

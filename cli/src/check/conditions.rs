@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which conditions include others, and which no request can meet. Both are decided by what the conditions say, and only where
-//! that is certain for each request that can be read in one way only.
+//! Conditions that include others, and conditions that no request can meet. The text of the conditions decides both, and only where that is
+//! certain for each request that can be read in one way only.
 
 use crate::describe;
 use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use weir::request::client_ip::{Network, cover_everything};
 
-/// Whether each request that meets `narrow` meets `wide`.
+/// True if each request that meets `narrow` meets `wide`.
 pub fn covers(wide: &Condition, narrow: &Condition) -> bool {
     match (wide, narrow) {
         (Condition::All(all), _) => all.iter().all(|each| covers(each, narrow)),
@@ -59,14 +59,14 @@ fn is_below(path: &[u8], prefix: &[u8]) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
-/// Why no request can meet `condition`; `None` if one may.
+/// Says why no request can meet `condition`; `None` if one may.
 pub fn contradiction(condition: &Condition) -> Option<String> {
     let (mut leaves, mut choices) = (Vec::new(), Vec::new());
     flatten(condition, &mut leaves, &mut choices);
     among(&leaves).or_else(|| choices.iter().find_map(|any| none_of(any, &leaves)))
 }
 
-/// Whether it is certain that no request meets both.
+/// True if it is certain that no request meets both.
 pub fn exclude(one: &Condition, other: &Condition) -> bool {
     let (mut leaves, mut choices) = (Vec::new(), Vec::new());
     flatten(one, &mut leaves, &mut choices);
@@ -87,7 +87,7 @@ fn flatten<'a>(
     }
 }
 
-/// Why none of a choice can hold together with the others.
+/// Says why no alternative of `any` can hold together with `leaves`.
 fn none_of(any: &[Condition], leaves: &[&Condition]) -> Option<String> {
     let mut first = None;
     for each in any {
@@ -115,7 +115,7 @@ fn among(leaves: &[&Condition]) -> Option<String> {
     None
 }
 
-/// Whether no request meets both.
+/// True if no request meets both.
 fn excludes(one: &Condition, other: &Condition) -> bool {
     match (one, other) {
         (Condition::Not(not), _) => covers(not, other),
@@ -160,7 +160,7 @@ fn absent_excludes(one: &ValueTest, other: &ValueTest) -> bool {
     matches!(one, ValueTest::Absent) && !matches!(other, ValueTest::Absent)
 }
 
-/// Whether no single value meets both.
+/// True if no single value meets both.
 fn values_exclude(one: &ValueTest, other: &ValueTest) -> bool {
     let meets = |value: &Vec<u8>, test: &ValueTest| match test {
         ValueTest::Exact(exact) => value == exact,

@@ -39,7 +39,7 @@ pub(super) fn rename(path: &Path, host: Host) -> Result<(), String> {
     Ok(())
 }
 
-/// Where the name begins that stands at `place`, perhaps in quotes, or in those of JSON inside a string.
+/// Returns the start of the name that is at `place`, perhaps in quotes, or in those of JSON inside a string.
 fn named(text: &str, place: Place, name: &str) -> Option<usize> {
     let lines = text.split_inclusive('\n').take(place.line.saturating_sub(1));
     let line: usize = lines.map(str::len).sum();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits so large that `lease: auto` would make one busy subject cheaper.
+//! Limits so large that `lease: auto` would reduce the cost of one busy subject.
 
 use super::warning::{code, note};
 use crate::finding::Finding;

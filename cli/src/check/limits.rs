@@ -17,7 +17,7 @@ pub fn warnings(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// Where the limits of a tier are.
+/// The path of the limits of a tier.
 pub fn list(tier: &Tier, at: &str) -> String {
     match tier.name.as_str() {
         "" => format!("{at}.limits"),
@@ -25,7 +25,7 @@ pub fn list(tier: &Tier, at: &str) -> String {
     }
 }
 
-/// What Redis needs for a log, in bytes: see the table of docs/limits.md.
+/// The memory of a log in Redis, in bytes: see the table of docs/limits.md.
 const fn log_size(grants: u64) -> u64 {
     grants.saturating_mul(2_224).div_ceil(100).saturating_add(160)
 }
@@ -61,7 +61,7 @@ fn logs(policy: &Policy, tier: &Tier, list: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// How far the alert WeirLimitNearlyFull looks back (`operate/rules.yaml`).
+/// The range of the alert WeirLimitNearlyFull (`operate/rules.yaml`).
 const ALERT: Micros = Micros::from_secs(600);
 
 /// Limits that a subject may lawfully use up again before the alert about the last time has ended.

@@ -71,7 +71,7 @@ pub(super) struct Arguments {
 struct Report<'a> {
     source: &'a Source,
     policies: usize,
-    /// Of the last configuration in it.
+    /// The hash of the last configuration in it.
     hash: Option<u32>,
     findings: Vec<Finding>,
 }
@@ -95,7 +95,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(if findings.any(fails) { Found::Something } else { Found::Nothing })
 }
 
-/// What is found in files that belong together, but for warnings of these codes.
+/// Returns the findings in files that belong together, without warnings of the codes in `allow`.
 fn reports<'a>(
     sources: &'a [Source],
     host: Host,
@@ -121,14 +121,14 @@ fn reports<'a>(
     reports
 }
 
-/// What is wrong with one file, in JSON.
+/// Returns the findings of one file, in JSON.
 pub(super) fn json(source: Source) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     formats::print(Format::Json, &reports(&[source], Host::Wasm, None, None, &[]), &mut out)?;
     Ok(out)
 }
 
-/// What is found in files that belong together, each with the name of its file.
+/// Returns the findings in files that belong together, each with the name of its file.
 pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
     let named = reports(sources, Host::Wasm, None, None, &[]).into_iter().flat_map(|report| {
         let name = report.source.name.as_str();
@@ -137,7 +137,7 @@ pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
     named.collect()
 }
 
-/// What is wrong with a file, which shows a picture of Envoy, beside those of the other files.
+/// Checks a file. `own` is the picture that the file gives of Envoy, `all` are the pictures of all files.
 fn check<'a>(
     source: &'a Source,
     host: Host,
@@ -198,7 +198,7 @@ fn repeated(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a file has a part of weir that is not the limiter: the bridge, or a listener of the dynamic module.
+/// True if a file has a part of weir that is not the limiter: the bridge, or a listener of the dynamic module.
 fn shows_weir(source: &Source) -> bool {
     let is_part = |node: &Node| {
         node.text_of("root_id") == "weir.bridge"

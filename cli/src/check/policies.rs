@@ -102,14 +102,14 @@ fn batches(config: &Config, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether this is the path of the method of a call of JSON-RPC, or of a parameter.
+/// True if this is the path of the method of a call of JSON-RPC, or of a parameter.
 fn is_of_call(path: &str) -> bool {
     path == "method" || path.starts_with("params.") || path.starts_with("params[")
 }
 
-/// Where a policy that applies to a batch does not count its calls, and what it does.
+/// Finds a field by which a policy that applies to a batch does not count its calls, and says what it does instead.
 fn uncounted(index: usize, policy: &Policy) -> Option<(String, &'static str)> {
-    // What no condition on a call holds for has this cost.
+    // This is the cost of requests for which no condition on a call holds.
     if matches!(policy.cost, Cost::Calls(_)) {
         return None;
     }
@@ -125,7 +125,7 @@ fn uncounted(index: usize, policy: &Policy) -> Option<(String, &'static str)> {
     Some((path, "it lacks this part, and all of its calls count as one request at most"))
 }
 
-/// Whether a condition, or one inside of it, tests a value of the body at such a path.
+/// True if a condition, or one inside of it, tests a value of the body at such a path.
 fn tests_body(condition: &Condition, is: &dyn Fn(&str) -> bool) -> bool {
     match condition {
         Condition::All(all) | Condition::Any(all) => all.iter().any(|each| tests_body(each, is)),
@@ -164,7 +164,7 @@ fn store(config: &Config, found: &mut Vec<Finding>) {
     }
 }
 
-/// How often regions tell each other, and what their limits admit meanwhile.
+/// Compares the interval at which regions exchange usage with what their limits admit meanwhile.
 fn regions(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     let (interval, others) =
         (config.regions.sync_interval, config.regions.all.len().saturating_sub(1) as u64);
@@ -191,7 +191,7 @@ fn regions(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>)
     }
 }
 
-/// Whether a network is so wide that it cannot be one operator's: of IPv4 wider than a /8, of IPv6 wider than a /16 and not private
+/// True if a network is so wide that it cannot be one operator's: of IPv4 wider than a /8, of IPv6 wider than a /16 and not private
 /// (`fc00::/7`).
 fn is_too_wide(network: &Network) -> bool {
     if network.is_ipv4() {
@@ -279,7 +279,7 @@ fn free(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// What a request reserves at most for a language model, where that is more than a tenth of a limit.
+/// Warns if a request reserves more than a tenth of a limit for a language model.
 fn reservation(policy: &Policy, units: u64, path: &str, found: &mut Vec<Finding>) {
     for tier in &policy.tiers.tiers {
         let mut limits = tier.plan.limits().iter().zip(&tier.views).filter(|(_, view)| !view.is_in_flight());
@@ -359,7 +359,7 @@ fn is_unverified(part: &Part) -> Option<String> {
     is_chosen.then(|| describe::part(part))
 }
 
-/// Whether no client can choose the subjects of the policy, and each of its requests has one.
+/// True if no client can choose the subjects of the policy, and each of its requests has one.
 fn bounds_addresses(policy: &Policy) -> bool {
     let is_address = |part: &Part| matches!(part.source, Source::ClientAddress { .. });
     let is_fixed = |part: &Part| matches!(part.source, Source::Literal(_));
@@ -459,8 +459,7 @@ fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether each request that `loose` would deny is denied by `strict`, because it counts as much at least under limits that are no
-/// larger.
+/// True if `strict` denies each request that `loose` would deny, because it counts at least as much under limits that are no larger.
 fn is_stricter(strict: &Policy, loose: &Policy) -> bool {
     let is_plain = |policy: &Policy| {
         policy.mode == Mode::Enforce
@@ -500,7 +499,7 @@ fn same_subjects(one: &[Part], other: &[Part]) -> bool {
         })
 }
 
-/// Whether both are the same kind of limit over the same times, and `strict` allows no more.
+/// True if both are the same kind of limit over the same times, and `strict` allows no more.
 fn limits_no_less(strict: &Limit, loose: &Limit) -> bool {
     let (counts, larger) = (strict.counts(), loose.counts());
     strict.with_counts(larger).as_ref() == Ok(loose)

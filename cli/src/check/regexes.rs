@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long regular expressions take at worst: measured, on the longest values that the filter searches.
+//! The worst time of regular expressions: measured on the longest values that the filter searches.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use weir::request::client_ip::Trust;
 use weir::request::pairs::Sent;
 use weir::request::sample::Sample;
 
-/// What one search may take.
+/// The maximum time of one search.
 const MOST: Duration = Duration::from_millis(1);
 
 /// Warns of the expressions in these conditions that take longer.

@@ -45,7 +45,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What follows the white space, and the commas and colons, which are where they belong.
+    /// Returns the next character after white space, commas and colons. These are known to be where they belong.
     fn peek(&mut self) -> Option<char> {
         self.skip(&[' ', '\t', '\r', '\n', ',', ':']);
         self.rest().chars().next()

@@ -36,7 +36,7 @@ impl Place {
 pub(super) struct Node {
     pub place: Place,
     pub content: Content,
-    /// How a string was written, from which the places inside it follow.
+    /// The notation of a string, from which the places inside it follow.
     pub origin: Option<Origin>,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Content {
     Object(Vec<(String, Place, Node)>),
 }
 
-/// How a text is written. Envoy decides by the end of the file's name, and so does the command.
+/// The notation of a text. Envoy decides by the end of the file's name, and so does the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
     /// `.json`
@@ -60,7 +60,7 @@ pub(super) enum Syntax {
 }
 
 impl Syntax {
-    /// Of the file of this name.
+    /// The syntax of the file of this name.
     pub fn of(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         if name.ends_with(".json") {
@@ -73,7 +73,7 @@ impl Syntax {
     }
 }
 
-/// What is wrong with a text, and where.
+/// A mistake in a text, and its place.
 pub(super) type Wrong = (Place, String);
 
 impl Node {
@@ -143,7 +143,7 @@ impl Node {
         self.get(name).and_then(Self::text).unwrap_or_default()
     }
 
-    /// Whether the field called `name` is true.
+    /// True if the field called `name` is true.
     pub fn is_true(&self, name: &str) -> bool {
         matches!(self.get(name).map(|node| &node.content), Some(Content::Scalar(Value::Bool(true))))
     }
@@ -187,7 +187,7 @@ impl Node {
         self.text_of("@type").rsplit('.').next().unwrap_or_default()
     }
 
-    /// Where the field called `name` is, or else where this is.
+    /// The place of the field called `name`, or else the place of this node.
     pub fn place_of(&self, name: &str) -> Place {
         self.field(name).map_or(self.place, |(place, _)| place)
     }
@@ -279,7 +279,7 @@ impl Node {
     }
 }
 
-/// Whether `field` is `name`, or `name` in camel case: `rootId`, and Envoy Gateway's `rootID`, for `root_id`.
+/// True if `field` is `name`, or `name` in camel case: `rootId`, and Envoy Gateway's `rootID`, for `root_id`.
 fn is_called(field: &str, name: &str) -> bool {
     if field == name {
         return true;

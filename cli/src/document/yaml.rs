@@ -29,7 +29,7 @@ fn scan_error(error: &ScanError) -> Wrong {
     (Place { line: marker.line(), column: marker.col().saturating_add(1) }, error.info().to_owned())
 }
 
-/// What is open, and what is read.
+/// The state of the parser: the open nodes, and the documents read.
 #[derive(Default)]
 struct Loader {
     documents: Vec<Node>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the client gets, in the words of HTTP or gRPC.
+//! The client's response, in the words of HTTP or gRPC.
 
 use std::io;
 

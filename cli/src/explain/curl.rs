@@ -80,7 +80,7 @@ struct Curl {
     connect_timeout: Option<String>,
 }
 
-/// The flags of `weir` that say the same as these words, of which the first is `curl`.
+/// Returns the flags of `weir` that say the same as these words. The first word is `curl`.
 pub fn request(words: &[String]) -> Result<RequestFlags, Failure> {
     let wrong = |said: String| format!("after --: {said}");
     if words.first().map(String::as_str) != Some("curl") {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What limits have left in words: `37 left, whole again in 41 s`.
+//! The remaining amounts of limits in words: `37 left, whole again in 41 s`.
 
 use crate::words::span;
 use weir::limit::{Limit, LimitOutcome};
 use weir::time::Micros;
 
-/// What it has left; `kept` of that is for requests of other classes.
+/// Describes the remaining amount of a limit; `kept` of that is for requests of other classes.
 pub fn has_left(limit: &Limit, answer: &LimitOutcome, kept: u64) -> String {
     let left = match u64::try_from(answer.remaining) {
         Ok(left) => format!("{left} left"),

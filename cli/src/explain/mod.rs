@@ -87,7 +87,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(Found::Nothing)
 }
 
-/// What was counted of subjects before the request.
+/// The source of the counts before the request.
 pub(super) enum Counts<'a> {
     /// Nothing, and it is this time.
     Nothing(Micros),
@@ -104,7 +104,7 @@ pub(super) fn explain<'a>(
     Asking { config, counts, answers: Vec::new(), inexact: None }.explain(sample)
 }
 
-/// What there is to say about a request, in the filter's order.
+/// The explanation of a request, in the filter's order.
 pub(super) struct Explanation<'a> {
     config: &'a Config,
     client: Option<String>,
@@ -130,7 +130,7 @@ struct Ruled<'a> {
     policy: &'a Policy,
     ruling: Ruling,
     words: String,
-    /// Where it counts, in a configuration with regions.
+    /// The region that counts it, in a configuration with regions.
     counted: Option<Counted<'a>>,
     /// Its limits, if the filter asks them.
     asked: Option<Asked>,
@@ -138,11 +138,11 @@ struct Ruled<'a> {
 
 struct Asked {
     plan: Arc<Plan>,
-    /// What they have left, if a Redis says so.
+    /// The remaining amounts of the limits, if a Redis says so.
     left: Option<Outcome>,
-    /// Why the Redis that was named does not say so.
+    /// The reason for which the Redis that was named does not say so.
     not_asked: Option<String>,
-    /// What would happen to the request, if this were the only policy and it were enforced.
+    /// The result if this were the only policy and it were enforced.
     would: Option<Would>,
 }
 
@@ -155,9 +155,9 @@ enum Would {
 struct Answer {
     verdict: Verdict,
     is_grpc: bool,
-    /// Under which condition: what is taken for not counted yet.
+    /// The condition of the answer: the subjects that count as new.
     uncounted: Option<String>,
-    /// Why the headers of an admitted request are not known.
+    /// The reason for which the headers of an admitted request are not known.
     inexact: Option<Failure>,
 }
 
@@ -165,9 +165,9 @@ struct Answer {
 struct Asking<'a> {
     config: &'a Config,
     counts: Counts<'a>,
-    /// What the limits answer, of each policy that asks them.
+    /// The checks of the request, with the answers of the limits.
     answers: Vec<(Check, CheckAnswer)>,
-    /// Why the answers do not say what is left after the request.
+    /// The reason for which the answers do not say what is left after the request.
     inexact: Option<Failure>,
 }
 
@@ -268,7 +268,7 @@ impl<'a> Asking<'a> {
         Ok(Some(Asked { plan, left, not_asked, would }))
     }
 
-    /// What would happen to the request, if this were the only policy and it were enforced.
+    /// Returns the result if this were the only policy and it were enforced.
     fn would(&self, check: &Check, decision: &Decision) -> Would {
         let enforced = Check { mode: Mode::Enforce, ..check.clone() };
         let answer = CheckAnswer::Store(decision.clone());
@@ -279,7 +279,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// What the client gets, by the answers of all policies.
+    /// Returns the response for the client, by the answers of all policies.
     fn answer(&mut self, evaluation: &Evaluation, sample: &Sample, policies: &[Ruled<'_>]) -> Answer {
         let config = self.config;
         let answers =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the limits of a subject would answer now. The filter's own script runs on copies of the subject's keys, which are removed
+//! Asks what the limits of a subject would answer now. The filter's own script runs on copies of the subject's keys, which are removed
 //! afterwards: the answer is exact, and nothing is counted.
 
 use std::hash::{BuildHasher as _, RandomState};

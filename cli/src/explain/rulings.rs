@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a policy decides about a request before Redis is asked, in words.
+//! A policy's decision about a request before Redis is asked, in words.
 
 use super::usage;
 use crate::describe;

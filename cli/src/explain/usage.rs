@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a policy reads of the responses of language models: the paths that a preset stands for, and by how much a response may cost more
-//! than its request reserves.
+//! Describes what a policy reads in the responses of language models: the paths of a preset, and by how much a response may cost more than
+//! its request reserves.
 
 use std::io;
 
@@ -23,7 +23,7 @@ pub fn reserved<'a>(policy: &'a Policy, request: &Request<'a>) -> String {
     }
 }
 
-/// Why no price is known for the model of a request, where `on_unknown_model` is `deny`.
+/// Says why no price is known for the model of a request, where `on_unknown_model` is `deny`.
 pub fn unknown_model(request: &Request<'_>) -> String {
     let why = match usage::requested_model(request, true) {
         Ok(Some(model)) => format!("the table of prices has no model {:?}", shown(&model)),
@@ -33,7 +33,7 @@ pub fn unknown_model(request: &Request<'_>) -> String {
     format!("{why} (on_unknown_model)")
 }
 
-/// What is read of a response, and how much it may cost.
+/// Prints what weir reads in a response, and how much it may cost.
 pub fn print(policy: &Policy, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
     for (usage, shown) in policy.settle.usages() {
         let later = shown.max.saturating_sub(check.cost);

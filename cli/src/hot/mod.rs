@@ -73,7 +73,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
 #[derive(Default)]
 pub(super) struct Hot {
     subjects: HashMap<(Vec<u8>, Vec<u8>), Denied>,
-    /// How many entries were counted, and how many denials have no entry.
+    /// The number of entries counted; `skipped` is the number of denials without an entry.
     pub entries: u64,
     pub skipped: u64,
     /// When the first and the last of them was denied.
@@ -83,7 +83,7 @@ pub(super) struct Hot {
 
 pub(super) struct Denied {
     pub count: u64,
-    /// Of the newest of them: when, how, by which limits.
+    /// The time of the newest of them, its outcome and its limits.
     pub last: Micros,
     pub outcome: Vec<u8>,
     pub limit: Vec<u8>,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which subjects have used most of their limits. Their keys are found by looking through all keys; what is left says the filter's
-//! script.
+//! The subjects that have used most of their limits. A scan of all keys finds them; the filter's script says what is left.
 
 use std::cmp::Reverse;
 use std::io;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a gateway's plugins look for the credential of a consumer, as weir's `credential`.
+//! The places in which a gateway's plugins look for the credential of a consumer, as weir's `credential`.
 
 use crate::tree::{Map, Tree};
 

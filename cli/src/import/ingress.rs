@@ -218,7 +218,7 @@ impl<'a> Ingress<'a> {
         self.root.get("metadata").map(|metadata| metadata.text_of(name)).unwrap_or_default()
     }
 
-    /// What the zones count by: the address, and nothing for the networks that are exempt.
+    /// Returns the key of the zones: the address, and nothing for the networks that are exempt.
     fn key(&self, name: &str, limits: &mut Limits, notes: &mut Notes) -> String {
         const ADDRESS: &str = "$binary_remote_addr";
         let lists = ["limit-allowlist", "limit-whitelist"];
@@ -241,7 +241,7 @@ impl<'a> Ingress<'a> {
         key
     }
 
-    /// What limits in annotations, and is not imported.
+    /// Notes annotations that limit, and are not imported.
     fn note_others(&self, notes: &mut Notes) {
         for (annotation, place, value) in self.annotations() {
             let Some(name) = annotation.strip_prefix(PREFIX) else { continue };
@@ -297,7 +297,7 @@ impl<'a> Ingress<'a> {
         found
     }
 
-    /// Of a ConfigMap: the status of rejections.
+    /// The status of rejections, from a ConfigMap.
     fn statuses(&self, notes: &mut Notes) -> Vec<Directive> {
         let data = self.root.get("data").map(Node::fields).unwrap_or_default();
         let mut found = Vec::new();
@@ -330,7 +330,7 @@ impl<'a> Ingress<'a> {
     }
 }
 
-/// Why a setting of the controller that limits is not imported, and what to do instead.
+/// Says why a setting of the controller that limits is not imported, and what to do instead.
 fn elsewhere(name: &str, value: &Node) -> Option<(&'static str, &'static str)> {
     let has_limits = value.text().is_some_and(|text| text.contains("limit_"));
     match name {
@@ -356,7 +356,7 @@ struct Location {
 }
 
 impl Host {
-    /// Of two locations of one path, the controller keeps the first.
+    /// Adds a location. If two have one path, the controller keeps the first.
     fn add(&mut self, location: Location) {
         let Location { path, is_exact, block } = location;
         self.locations.entry((path, is_exact)).or_insert(block);

@@ -105,7 +105,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     }
 }
 
-/// Reads files of YAML or JSON, the first of which has this number.
+/// Reads files of YAML or JSON. `number` is the number of the first one.
 fn read(paths: &[PathBuf], number: usize, notes: &mut Notes) -> Result<Vec<File>, String> {
     let read = |(number, path): (usize, &PathBuf)| {
         let file = File::read(path)?;
@@ -121,7 +121,7 @@ fn read(paths: &[PathBuf], number: usize, notes: &mut Notes) -> Result<Vec<File>
     (number..).zip(paths).map(read).collect()
 }
 
-/// What to say of a file that cannot be read because it is a template.
+/// Says what to do about a file that cannot be read because it is a template.
 fn of_template(text: &str) -> &'static str {
     if ["{{", "{%", "<%"].iter().any(|mark| text.contains(mark)) {
         ". It is a template: import what it makes, such as the output of `helm template`"
@@ -130,7 +130,7 @@ fn of_template(text: &str) -> &'static str {
     }
 }
 
-/// The error of files of which nothing was imported, with the notes that say why. Files without a note have nothing of the kind.
+/// The error if nothing was imported, with the notes that say why. If there are no notes, the files have nothing of the kind.
 fn nothing(files: &[String], notes: &Notes, what: &str) -> String {
     let mut text = Vec::new();
     // A vector takes all that is written.

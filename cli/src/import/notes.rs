@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an import could not carry over, or carried over with a difference: its place, why, and what to do.
+//! The notes on what an import could not carry over, or carried over with a difference: its place, the reason, and the advice.
 //!
-//! An importer names the fields that it reads of each object ([`Notes::unread`]), and so each other field becomes a note. What limits
-//! requests and is in no object that was read becomes a note at the end ([`Notes::rest`]).
+//! An importer names the fields that it reads of each object ([`Notes::unread`]), and so each other field becomes a note. A setting that
+//! limits requests and is in no object that was read becomes a note at the end ([`Notes::rest`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub struct Note {
     /// Its line, from 1.
     pub line: usize,
     pub what: String,
-    /// Why it is not, or not quite, what weir does.
+    /// The reason for which weir does not do it, or does it differently.
     pub why: String,
     pub instead: String,
 }
@@ -41,11 +41,11 @@ struct Same<'a> {
     others: Vec<&'a Note>,
 }
 
-/// What a note says of a field that is not read.
+/// The words of a note for a field that is not read.
 pub struct Reader {
     pub why: &'static str,
     pub instead: &'static str,
-    /// Whether names may be in camel case.
+    /// True if names may be in camel case.
     pub camel: bool,
 }
 
@@ -156,7 +156,7 @@ impl Notes {
             {
                 continue;
             }
-            // What a plugin or a filter is called; a cluster or a route may have any name.
+            // The name of a plugin or a filter counts; a cluster or a route may have any name.
             let settings = node.get("config").or(node.get("typed_config"));
             let names_kind = ["plugin", "@type", "type_url"].contains(&name.as_str())
                 || name == "name"
@@ -177,7 +177,7 @@ impl Notes {
         node.items().iter().for_each(|item| self.rest_of(file, item, false));
     }
 
-    /// What is different about a header of this variable of nginx in Envoy, if it is one that Envoy writes.
+    /// Says how a header of this variable of nginx differs in Envoy, if it is one that Envoy writes.
     pub fn of_header(variable: &str) -> Option<&'static str> {
         match variable {
             "http_x_forwarded_for" => Some(
@@ -258,7 +258,7 @@ const LIMITS: [&str; 10] = [
     "serviceprotection",
 ];
 
-/// Whether this is the name of what limits requests.
+/// True if this name is that of a setting that limits requests.
 fn is_limit(name: &str) -> bool {
     let letters: String = name.chars().filter(|next| next.is_alphanumeric()).collect();
     let letters = letters.to_ascii_lowercase();

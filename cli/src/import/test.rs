@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a request has to be like: nginx's locations, servers and maps, and Envoy's routes, as conditions of weir.
+//! Tests of requests: nginx's locations, servers and maps, and Envoy's routes, as conditions of weir.
 
 use core::cmp::Reverse;
 use std::collections::HashSet;
@@ -13,7 +13,8 @@ const MAX_ALTERNATIVES: usize = 64;
 const MAX_NETWORKS: usize = 1_024;
 const MAX_VALUES: usize = 256;
 
-/// So many times tests may alternate between yes and no in a condition that is nested: each takes a level, and a configuration has at most 32.
+/// The number of times that tests may alternate between yes and no in a condition that is nested: each needs a level, and a configuration
+/// has at most 32.
 const MAX_RUNS: usize = 24;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +43,8 @@ pub enum PathTest {
     Regex(Expression),
 }
 
-/// A regular expression, and the plain characters at its beginning and its end. Two expressions that differ there match no path both,
-/// which is cheap to see: a file may have hundreds of them.
+/// A regular expression, and the plain characters at its beginning and its end. If two expressions differ there, no path matches both. This
+/// comparison is fast: a file may have hundreds of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expression {
     text: String,
@@ -78,7 +79,7 @@ pub fn rank_of_host(name: &str) -> RankOfHost {
     }
 }
 
-/// Whether a name, which may begin with `*.`, is one for each host of the other.
+/// True if `name`, which may begin with `*.`, matches each host that `other` matches.
 fn host_covers(name: &str, other: &str) -> bool {
     name == other || name.strip_prefix('*').is_some_and(|end| other.ends_with(end))
 }
@@ -178,7 +179,7 @@ impl Test {
         }
     }
 
-    /// Whether a request may meet both. `true` where it is not known.
+    /// True if a request may meet both, or if that is not known.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Path(one), Self::Path(other)) => one.overlaps(other),
@@ -195,7 +196,7 @@ impl Test {
         }
     }
 
-    /// Whether each request that meets `other` meets this. `false` where it is not known.
+    /// True if each request that meets `other` meets this. `false` where it is not known.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Always, _) => true,
@@ -228,10 +229,10 @@ impl Test {
         Self::first_match(names.chain(takes_rest.then_some((&Self::Always, true))))
     }
 
-    /// What the first test that holds says, of tests in this order; `false` if none holds.
+    /// Returns the test that says what the first test that holds says, of tests in this order; `false` if none holds.
     pub fn first_match<'a>(list: impl IntoIterator<Item = (&'a Self, bool)>) -> Self {
         let mut list: Vec<_> = list.into_iter().filter(|(test, _)| !test.is_never()).collect();
-        // What comes after `Always` is not reached.
+        // Tests after `Always` are not reached.
         if let Some(end) = list.iter().position(|(test, _)| **test == Self::Always) {
             list.truncate(end.saturating_add(1));
         }
@@ -305,8 +306,7 @@ impl Test {
     }
 }
 
-/// What the first test that holds says, in a form whose depth does not grow with the list: each run of tests that say yes, without those
-/// before it that say no.
+/// The same in a form whose depth does not grow with the list: each run of tests that say yes, without those before it that say no.
 fn flat<'a>(list: impl Iterator<Item = (&'a Test, bool)>) -> Test {
     let list: Vec<_> = list.collect();
     let (mut whole, mut no) = (Vec::new(), Vec::<&Test>::new());
@@ -421,7 +421,7 @@ impl Expression {
     }
 }
 
-/// Whether it holds in one of both orders.
+/// True if `holds` is true in one of both orders.
 fn is_either(one: &str, other: &str, holds: fn(&str, &str) -> bool) -> bool {
     holds(one, other) || holds(other, one)
 }
@@ -457,7 +457,7 @@ impl PathTest {
         Self::Regex(Expression::of(text.into()))
     }
 
-    /// How long it is, as nginx measures the texts of locations.
+    /// The length, as nginx measures the texts of locations.
     pub fn length(&self) -> usize {
         match self {
             Self::Exact(text) | Self::Prefix(text) | Self::Below(text) => text.len(),
@@ -465,7 +465,7 @@ impl PathTest {
         }
     }
 
-    /// Whether this path has it.
+    /// True if this path matches.
     pub fn matches(&self, path: &str) -> bool {
         match self {
             Self::Exact(text) => text == path,
@@ -603,7 +603,7 @@ mod tests {
         "(\\*|[ab])(\\.[ab]){1,3}"
     }
 
-    /// Whether a test of hosts alone holds.
+    /// True if a test of hosts alone holds.
     fn holds(test: &Test, host: &str) -> bool {
         match test {
             Test::Always => true,

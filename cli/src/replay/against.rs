@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How two configurations differ in the whole trace.
+//! The differences between two configurations in the whole trace.
 
 use std::io;
 
@@ -12,9 +12,9 @@ pub struct Differences {
     pub same: u64,
     pub only_first_rejects: u64,
     pub only_second_rejects: u64,
-    /// How many both admit, with other delays.
+    /// The number of requests that both admit, with other delays.
     pub other_delay: u64,
-    /// How many get the same of both, and would be rejected by a policy in shadow of only the first.
+    /// The number of requests that both decide alike, but that a policy in shadow would reject under the first only.
     pub only_first_would: u64,
     pub only_second_would: u64,
     /// The subjects that the first rejects and the second admits, and the other way round.
@@ -50,7 +50,7 @@ impl Differences {
         false
     }
 
-    /// What differs, under the names of the two files.
+    /// Prints the differences, under the names of the two files.
     pub fn report(&self, [one, other]: &[String; 2], out: &mut impl io::Write) -> io::Result<()> {
         let Self { same, only_first_rejects, only_second_rejects, other_delay, .. } = self;
         let (first_would, second_would) = (self.only_first_would, self.only_second_would);
@@ -85,7 +85,7 @@ impl Differences {
     }
 }
 
-/// Who was rejected; a list denies requests without a subject.
+/// The subject that was rejected; a list denies requests without a subject.
 fn subject(decision: &Decision) -> &[u8] {
     if !decision.subject.is_empty() {
         return &decision.subject;

@@ -16,7 +16,7 @@ use crate::trace::{self, Lines, Mapping, Options, Trace};
 use crate::{Ended, Failure, Found, failed, source, tell, words};
 use weir::time::Micros;
 
-/// How often the progress bar moves, in requests.
+/// The number of requests after which the progress bar moves.
 const STEP: u64 = 4096;
 
 /// What to replay.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was decided for one request of a trace.
+//! The decision for one request of a trace.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub struct Decision {
     pub at: Micros,
     pub line: u64,
     pub allowed: bool,
-    /// Which policy decided; empty if none did.
+    /// The policy that decided; empty if none did.
     pub policy: String,
     pub limit: String,
     /// The name of the tier; empty if the policy has one only.
@@ -22,7 +22,7 @@ pub struct Decision {
     pub retry_after: RetryAfter,
     pub reset: Option<Micros>,
     pub delay: Micros,
-    /// What the filter records as `weir.outcome`; empty where it records nothing.
+    /// The value that the filter records as `weir.outcome`; empty if it records nothing.
     pub outcome: &'static str,
     pub in_shadow: bool,
 }

@@ -38,7 +38,7 @@ impl Heaviest {
         });
     }
 
-    /// So many subjects, those with the highest counts first.
+    /// This number of subjects, those with the highest counts first.
     pub fn top(&self, count: usize) -> Vec<(&[u8], u64)> {
         let mut top: Vec<(&[u8], u64)> =
             self.counts.iter().map(|(subject, count)| (subject.as_slice(), *count)).collect();
@@ -47,7 +47,7 @@ impl Heaviest {
         top
     }
 
-    /// By how much a count may be too low.
+    /// The most by which a count may be too low.
     pub const fn missed(&self) -> u64 {
         self.missed
     }

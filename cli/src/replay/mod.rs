@@ -34,7 +34,7 @@ fn distinct([first, second]: [String; 2]) -> [String; 2] {
     [format!("{first} (first)"), format!("{second} (second)")]
 }
 
-/// What is decided about a request: by the other configuration, too, and whether that is the same.
+/// The decision about a request; and if there is another configuration, its decision, with `true` if both are the same.
 type Decided = (Decision, Option<(Decision, bool)>);
 
 /// A trace, and what one configuration or two decide about it.
@@ -47,7 +47,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Of a trace that was read once: `wanted` has seen it. Whether it `is_drawn`, and a configuration with where it counts.
+    /// Replays a trace that was read once: `wanted` has seen it. `is_drawn`: charts are drawn. `config` counts in `store`.
     pub fn new(trace: Trace, wanted: Wanted, is_drawn: bool, (config, store): (Config, Store)) -> Self {
         let steps = trace.summary.span.filter(|_| is_drawn).map(Steps::of);
         let totals = Totals::new(&config, steps);
@@ -70,7 +70,7 @@ impl Replay {
         Ok(Some((decision, Some((other, is_same)))))
     }
 
-    /// What the operator should know after the last request.
+    /// Returns the warnings for the operator, after the last request.
     fn warnings(&self) -> Vec<String> {
         let (first, wanted) = (&self.first, &self.wanted);
         let missing = first.totals.never(&first.config).map(|(index, name)| (name, wanted.missing(index)));

@@ -81,7 +81,7 @@ impl Run {
         Ok(decision)
     }
 
-    /// What would happen to a request, which comes no earlier than the one before. Nothing is counted.
+    /// Explains what would happen to a request, which comes no earlier than the one before. Nothing is counted.
     pub fn explain(&mut self, event: &Event) -> Result<Explanation<'_>, Failure> {
         self.release_ended(event.at)?;
         let counts = match &self.store {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often something happened over time, in steps of equal length.
+//! The number of events over time, in steps of equal length.
 
 use weir::time::Micros;
 
@@ -12,7 +12,7 @@ const SECONDS: [u64; 22] = [
     172_800, 604_800, 2_592_000, 31_536_000,
 ];
 
-/// What happens to a request, or would.
+/// The outcome of a request: what happens to it, or would.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is admitted at once.
@@ -62,7 +62,7 @@ impl Outcome {
     }
 }
 
-/// How often each of [`Outcome::ALL`] happened.
+/// The number of times that each of [`Outcome::ALL`] happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts([u64; 6]);
 
@@ -81,7 +81,7 @@ impl Counts {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Those that reach the upstream. What only a policy in shadow would reject does, too.
+    /// The requests that reach the upstream, also if a policy in shadow would reject them.
     pub fn passed(&self) -> u64 {
         [Outcome::Admitted, Outcome::Delayed, Outcome::Shadow]
             .into_iter()
@@ -148,7 +148,7 @@ impl Timeline {
         self.counts.iter().map(Counts::passed).max().unwrap_or(0)
     }
 
-    /// Of all steps together.
+    /// The counts of all steps together.
     pub fn total(&self) -> Counts {
         let mut total = Counts::default();
         for counts in &self.counts {

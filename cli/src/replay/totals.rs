@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a configuration decided in the whole trace: for each policy, and the table of it.
+//! The decisions of a configuration in the whole trace: for each policy, and the table of it.
 
 use std::io;
 
@@ -49,16 +49,16 @@ impl Total {
 pub struct Totals {
     /// In the order of the configuration.
     pub policies: Vec<Total>,
-    /// Of all requests over time, for `--html`.
+    /// The timeline of all requests, for `--html`.
     pub over_time: Option<Timeline>,
     pub requests: u64,
-    /// How many of them no policy applies to.
+    /// The number of requests that no policy applies to.
     pub unmatched: u64,
     pub globally_denied: u64,
 }
 
 impl Totals {
-    /// Nothing is decided. `steps` are those of the timelines, if there are to be any.
+    /// The totals before the first decision. `steps` are those of the timelines, if there are to be any.
     pub fn new(config: &Config, steps: Option<Steps>) -> Self {
         let total = |_| Total {
             enforced: Counts::default(),
@@ -139,7 +139,7 @@ impl Totals {
             .map(|(index, (policy, _))| (index, policy.name.as_str()))
     }
 
-    /// Prints the table, and who was denied most.
+    /// Prints the table, and the subjects that were denied most.
     pub fn report(&self, config: &Config, out: &mut impl io::Write) -> io::Result<()> {
         writeln!(out, "{} requests, {} of them admitted without a check", self.requests, self.unmatched)?;
         if self.globally_denied > 0 {

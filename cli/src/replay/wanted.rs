@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What policies read of a request that a log may lack: a policy that never applies may only miss what the log does not have.
+//! The fields of a request that policies read, and a log may lack: a policy that never applies may only miss what the log does not have.
 
 use std::collections::BTreeSet;
 
@@ -44,16 +44,16 @@ impl Field {
     }
 }
 
-/// What the policies read, and what of it was in no request yet.
+/// The fields that the policies read, and those of them that were in no request yet.
 pub struct Wanted {
     by_policy: Vec<BTreeSet<Field>>,
-    /// Those of them without which a policy denies a request.
+    /// The fields without which a policy denies a request.
     required: Vec<BTreeSet<Field>>,
     unseen: BTreeSet<Field>,
 }
 
 impl Wanted {
-    /// What the policies of `config` read.
+    /// Collects the fields that the policies of `config` read.
     pub fn new(config: &Config) -> Self {
         let by_policy: Vec<_> = config.policies.iter().map(needs).collect();
         let required =
@@ -66,7 +66,7 @@ impl Wanted {
         self.unseen.retain(|field| !field.is_in(request));
     }
 
-    /// What the policy of this index reads, and no request has; in words.
+    /// Returns in words the fields that the policy of this index reads, and that no request has.
     pub fn missing(&self, policy: usize) -> Vec<String> {
         self.unseen_of(self.by_policy.get(policy))
     }
@@ -88,7 +88,7 @@ fn needs(policy: &Policy) -> BTreeSet<Field> {
     fields
 }
 
-/// What the subject reads in the parts whose `on_missing` is one of these.
+/// Returns the fields that the subject reads in the parts whose `on_missing` meets `that`.
 fn parts(policy: &Policy, that: fn(OnMissing) -> bool) -> BTreeSet<Field> {
     let parts = policy.subject.iter().filter(|part| that(part.on_missing));
     let field = |source: &Source| match source {

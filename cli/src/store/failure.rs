@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Redis says when something fails, in words for an operator. No login is in them.
+//! Errors of Redis in words for an operator. They contain no login.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) fn line(error: &RedisError) -> Option<String> {
     Some(line)
 }
 
-/// What went wrong at `place`, and what to do about it.
+/// Says what went wrong at `place`, and what to do about it.
 pub(super) fn sentence(place: &str, error: &RedisError, timeout: Duration) -> Failure {
     let what = line(error).unwrap_or_else(|| reason(error, timeout));
     let what = what.escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\"");

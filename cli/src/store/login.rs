@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where Redis is, and how to log in to it: the arguments of all commands that speak to Redis.
+//! The address of Redis, and the login: the arguments of all commands that speak to Redis.
 
 use std::env;
 use std::fs;
@@ -55,12 +55,12 @@ impl Place {
         self.login.open(&urls)
     }
 
-    /// Whether the arguments or the environment say where Redis is.
+    /// True if the arguments or the environment say where Redis is.
     pub fn is_given(&self) -> bool {
         !self.urls.is_empty() || !of_environment().is_empty()
     }
 
-    /// How long to wait for a connection, and for each reply.
+    /// The time-out of a connection, and of each reply.
     pub const fn timeout(&self) -> Duration {
         self.login.timeout
     }
@@ -134,7 +134,7 @@ impl Login {
         })
     }
 
-    /// What a URL says, with the login of a file or of the environment.
+    /// Returns the connection of a URL, with the login of a file or of the environment.
     fn place(&self, url: &str) -> Result<ConnectionInfo, Failure> {
         let place = parse(url)?;
         let user = match &self.login_file {
@@ -169,13 +169,13 @@ impl Login {
 }
 
 pub(super) struct Access {
-    /// Those of a connection with TLS.
+    /// The certificates of a connection with TLS.
     pub certificates: Option<TlsCertificates>,
     /// The name of the primary.
     pub sentinel: Option<String>,
     /// The login at the sentinels.
     pub sentinels: Option<User>,
-    /// How long to wait for a connection, and for each reply.
+    /// The time-out of a connection, and of each reply.
     pub timeout: Duration,
 }
 

@@ -32,7 +32,7 @@ type Id = [u8; 16];
 #[derive(Default)]
 struct Counted {
     subject: Subject,
-    /// From then on it is as one that was never seen.
+    /// The time from which on it is as one that was never seen.
     forgotten_at: Micros,
 }
 
@@ -66,7 +66,7 @@ impl Memory {
         }
     }
 
-    /// What is counted of the subject of a check.
+    /// Returns the counts of the subject of a check.
     pub fn subject(&self, check: &Check) -> Subject {
         self.subjects.get(&id(check)).map(|counted| counted.subject.clone()).unwrap_or_default()
     }
@@ -149,7 +149,7 @@ mod tests {
             forgotten += before - forgets.subjects.len();
             let one = keeps.check(&plan, &check, now).unwrap();
             let other = forgets.check(&plan, &check, now).unwrap();
-            // How much was ever refunded tells a receipt which refunds came after it. There is none left of a forgotten subject.
+            // The total of refunds only shows a receipt which refunds came after it. A forgotten subject has no receipt left.
             let comparable = |mut outcome: Outcome| {
                 outcome.limits.iter_mut().for_each(|limit| limit.refunded = 0);
                 outcome

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! weir's Redis: one server, the primary that sentinels know, or a Redis Cluster. Which of them it is, the servers say themselves.
-//! Every wait is bounded. So sentinels are asked here: the blocking client that the crate `redis` has for them waits without a bound.
+//! weir's Redis: one server, the primary that sentinels know, or a Redis Cluster. The servers themselves say which of them it is. Every
+//! wait is bounded. So sentinels are asked here: the blocking client that the crate `redis` has for them waits without a bound.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use weir::resp;
 use weir::script::{BadReply, Form, Plan};
 use weir::time::Micros;
 
-/// How often a command is sent again to a cluster whose slots move.
+/// The number of times that a command is sent again to a cluster whose slots move.
 const RETRIES: u32 = 4;
 
 pub(in super::super) struct Redis {
@@ -36,7 +36,7 @@ enum Link {
     Cluster(Box<ClusterConnection>),
 }
 
-/// What a server says that it is.
+/// The kind of server that a server says it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Server,
@@ -143,7 +143,7 @@ impl Redis {
         let failed = |error: RedisError| sentence(&name, &error, access.timeout);
         let (mut connection, _) = greet(primary.clone(), access).map_err(failed)?;
         select(&mut connection, &primary).map_err(failed)?;
-        // A sentinel learns of a failover a moment late. A user who may not ask finds out with the first write.
+        // A sentinel learns of a failover a moment late. If the user may not ask for the role, the first write shows it.
         let role = answer(connection.req_command(&redis::cmd("ROLE")));
         if let Ok(role) = role
             && items(role).first().and_then(text).is_some_and(|role| role != "master")
@@ -156,7 +156,7 @@ impl Redis {
         Ok(Self { link, name, host: host.clone(), user: user(place), timeout: access.timeout })
     }
 
-    /// Whether keys of different subjects may be on different nodes.
+    /// True if keys of different subjects may be on different nodes.
     pub const fn is_cluster(&self) -> bool {
         matches!(self.link, Link::Cluster(_))
     }
@@ -265,7 +265,7 @@ impl Redis {
             let range = items(range);
             let Some(Value::Array(node)) = range.get(2) else { return None };
             let Some(Value::Int(port)) = node.get(1) else { return None };
-            // A node that does not know its own address leaves that to those who have found it.
+            // A node that does not know its own address leaves the field empty: the client uses the address that it has.
             let host = node.first().and_then(text).filter(|host| !host.is_empty());
             Some((host.unwrap_or_else(|| self.host.clone()), u16::try_from(*port).ok()?))
         };
@@ -291,7 +291,7 @@ impl Redis {
         reply.map_err(|error| sentence(&format!("{host}:{port}"), &error, self.timeout))
     }
 
-    /// For how long one command may wait in Redis: less than for how long its reply is waited for.
+    /// The time for which one command may wait in Redis: shorter than the time-out of its reply.
     pub fn patience(&self) -> Duration {
         self.timeout.checked_div(2).unwrap_or_default()
     }

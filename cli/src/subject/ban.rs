@@ -177,7 +177,7 @@ pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Writ
     Ok(Found::Nothing)
 }
 
-/// For how long the subject is banned, as the filter's script says.
+/// The remaining time of the subject's ban, as the filter's script says.
 fn rest(subject: &Subject<'_>, redis: &mut Redis) -> Result<RetryAfter, Failure> {
     let state = State::read(subject, redis)?;
     Ok(state.tiers.first().map_or(RetryAfter::Now, |tier| tier.outcome.ban))

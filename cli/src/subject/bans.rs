@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir bans`: who is banned.
+//! `weir bans`: the subjects that are banned.
 
 use std::io;
 use std::path::PathBuf;

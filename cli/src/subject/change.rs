@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator changes of a subject in Redis, together with the entry of the audit that says so.
+//! An operator's changes of a subject in Redis, together with the entry of the audit for each.
 //!
 //! One script makes both, so no change is without an entry. On a Redis Cluster the audit is on another node than the subject: there the
 //! entry is written first, and if the change then fails, a second entry says that.
@@ -67,14 +67,14 @@ impl Reason {
     }
 }
 
-/// How long a key lives.
+/// The lifetime of a key.
 pub(super) enum Expiry {
     Never,
     Keep,
     Millis(u64),
 }
 
-/// What becomes of keys.
+/// The change of keys.
 pub(super) enum Work<'a> {
     Set(&'a [u8], &'a [u8], Expiry),
     Delete(&'a [Vec<u8>]),
@@ -84,11 +84,11 @@ pub(super) enum Work<'a> {
 pub(super) struct Change<'a> {
     pub action: &'a str,
     pub work: Work<'a>,
-    /// What the first key has to be; nothing if it must not exist.
+    /// The value that the first key must have; `None` if it must not exist.
     pub expected: Option<&'a [u8]>,
-    /// What changes, for people.
+    /// The change in words.
     pub what: &'a str,
-    /// What was there.
+    /// The value before.
     pub before: Option<&'a [u8]>,
     pub reason: Option<&'a str>,
 }
@@ -160,7 +160,7 @@ impl Change<'_> {
     }
 }
 
-/// The user of this machine who runs the command, and the machine: `ann@bastion`.
+/// The user of this machine that runs the command, and the machine: `ann@bastion`.
 fn from() -> String {
     let id = fs::metadata("/proc/self").map(|process| process.uid().to_string()).ok();
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();

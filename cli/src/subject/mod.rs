@@ -51,7 +51,7 @@ pub(super) struct Subject<'a> {
     pub policy: &'a Policy,
     /// A check for each tier that the subject may have limits of; at least one.
     checks: Vec<Check>,
-    /// Whether a request says its tier and cost. Otherwise all tiers are shown.
+    /// True if a request says its tier and cost. Otherwise all tiers are shown.
     is_of_request: bool,
 }
 
@@ -60,7 +60,7 @@ impl Selection {
         self.in_region.load(&self.file)
     }
 
-    /// Whether it says no subject.
+    /// True if it says no subject.
     pub fn is_open(&self) -> bool {
         self.subject.is_none() && self.request.is_empty()
     }
@@ -117,7 +117,7 @@ impl Selection {
         Ok(found)
     }
 
-    /// Those that are counted in the Redis that is asked; at least one.
+    /// The subjects that are counted in the Redis that is asked; at least one.
     pub fn find_here<'a>(&self, config: &'a Config) -> Result<Vec<Subject<'a>>, Failure> {
         counted_here(config, self.find(config)?, |subject| subject.policy)
     }
@@ -231,7 +231,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Where it is counted, in a configuration with regions.
+    /// The region in which it is counted, in a configuration with regions.
     fn counted(&self) -> Option<Counted<'a>> {
         Counted::of(self.config, self.policy)
     }
@@ -251,7 +251,7 @@ pub(super) struct Consent {
 }
 
 impl Consent {
-    /// Asks the operator. What is asked goes to standard error.
+    /// Asks the operator. The question goes to standard error.
     fn ask(&self, question: &str) -> Result<bool, Failure> {
         if self.yes {
             return Ok(true);

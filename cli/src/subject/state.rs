@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Redis holds of a subject. What its limits have left is the answer of the filter's own script to a question about no request.
+//! The state of a subject in Redis. The filter's own script says what its limits have left, in a check for no request.
 
 use redis::Value as Reply;
 use serde_json::{Value, json};
@@ -35,9 +35,9 @@ pub(in super::super) struct LimitState {
     /// The name in its key.
     pub name: String,
     pub configured: Limit,
-    /// What counts for this subject.
+    /// The limit that is in force for this subject.
     pub in_force: Limit,
-    /// What is left, when more comes back.
+    /// The remaining amount, and the times at which more comes back.
     pub left: i64,
     pub retry_after: RetryAfter,
     pub reset: Micros,
@@ -112,7 +112,7 @@ impl State {
         lines
     }
 
-    /// What of the override has no effect.
+    /// Says which parts of the override have no effect.
     fn ignored(&self, subject: &Subject<'_>) -> impl Iterator<Item = String> {
         let value = self.own.as_ref().map(|own| serde_json::from_slice::<Value>(&own.value));
         let mut ignored = Vec::new();
@@ -261,7 +261,7 @@ impl LimitState {
         })
     }
 
-    /// Why this count of an override has no effect, if that is so.
+    /// Says why this count of an override has no effect, if that is so.
     fn ignores(&self, count: &str, value: &Value) -> Option<String> {
         let place = self.in_force.count_names().iter().position(|name| *name == count);
         let Some(place) = place else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operator has chosen: order, filter, pause, place; and what keys do.
+//! The operator's choices: order, filter, pause, place; and the effects of keys.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -40,13 +40,13 @@ impl Order {
 #[derive(Debug, Default)]
 pub(super) struct App {
     pub order: Order,
-    /// What the names of policies and subjects shown contain.
+    /// The text that the names of shown policies and subjects contain.
     pub filter: String,
-    /// Whether keys are the filter's text.
+    /// True if keys are the filter's text.
     pub is_typing: bool,
     pub is_paused: bool,
     pub shows_help: bool,
-    /// How many policies and subjects above are not shown.
+    /// The number of policies and subjects above that are not shown.
     pub scroll: usize,
     pub is_over: bool,
 }
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!((app.order, app.is_paused), (Order::Denied, false));
         press(&mut app, &[KeyCode::Char('?'), KeyCode::Char('q')]);
         assert_eq!((app.shows_help, app.is_over), (false, false), "any key ends the help");
-        // What is typed into the filter is no command.
+        // Text typed into the filter is no command.
         press(&mut app, &"/sqp".chars().map(KeyCode::Char).collect::<Vec<_>>());
         assert_eq!((app.filter.as_str(), app.is_typing, app.is_over, app.scroll), ("sqp", true, false, 0));
         press(&mut app, &[KeyCode::Backspace, KeyCode::Enter, KeyCode::Char('s')]);

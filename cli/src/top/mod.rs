@@ -28,7 +28,7 @@ use model::{Model, Rate};
 use poll::Sources;
 use weir::time::Micros;
 
-/// For how long keys are waited for, before the next sample is looked for.
+/// The time for which keys are waited for, before the next sample is looked for.
 const TURN: Duration = Duration::from_millis(100);
 
 /// What to look at.
@@ -158,7 +158,7 @@ impl Drop for Restored {
 }
 
 fn show_cursor() {
-    // What fails here cannot be shown.
+    // A failure here cannot be shown.
     let _ = execute!(io::stdout(), Show);
 }
 
@@ -206,7 +206,7 @@ fn view(sources: Sources) -> Result<Found, Ended> {
     Ok(Found::Nothing)
 }
 
-/// A test sees what the terminal is like after a panic. What is released never panics here.
+/// Lets a test see the terminal after a panic. The released command never panics here.
 fn panic_for_tests() {
     #[cfg(debug_assertions)]
     #[expect(clippy::panic, reason = "that is what it is for")]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the view shows, worked out from one sample after the other.
+//! The contents of the view, computed from one sample after the other.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ pub(super) struct Sample {
     pub redis: Option<Result<RedisView, String>>,
 }
 
-/// What Redis said.
+/// The answers of Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RedisView {
-    /// How long it took to answer.
+    /// The time that Redis took to answer.
     pub ping: Micros,
-    /// How many denials are counted, and how many are in no entry of the journal.
+    /// The number of denials counted; `skipped` is the number of those in no entry of the journal.
     pub denials: u64,
     pub skipped: u64,
     pub hot: Vec<HotSubject>,
@@ -33,7 +33,7 @@ pub(super) struct RedisView {
 pub(super) struct HotSubject {
     pub policy: String,
     pub subject: String,
-    /// What `subject` is: see [`Denied::field`](super::super::hot::Denied::field).
+    /// The meaning of `subject`: see [`Denied::field`](super::super::hot::Denied::field).
     pub field: &'static str,
     pub denials: u64,
     /// The time of day of the last of them.
@@ -41,7 +41,7 @@ pub(super) struct HotSubject {
     pub by: String,
 }
 
-/// How often something happens, in tenths a second; `None` until there are two samples.
+/// The rate of events, in tenths a second; `None` until there are two samples.
 pub(super) type Rate = Option<u64>;
 
 /// One policy, or one of its limits.
@@ -61,7 +61,7 @@ pub(super) struct Row {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub kind: String,
-    /// How many since Envoy began.
+    /// The number since Envoy began.
     pub total: u64,
     /// When there was last one more, from the beginning of the command.
     pub last: Option<Micros>,
@@ -89,12 +89,12 @@ impl Model {
         }
     }
 
-    /// Whether nothing has answered yet, nor failed to.
+    /// True if no Envoy has answered or failed to answer yet.
     pub fn is_new(&self) -> bool {
         self.now.envoys == 0 && self.now.silent.is_empty()
     }
 
-    /// How often the counters of these names grew.
+    /// The rate at which the counters of these names grew.
     pub fn rate(&self, names: &[&str]) -> Rate {
         let sum = names
             .iter()
@@ -118,7 +118,7 @@ impl Model {
         self.now.stats.get(name)
     }
 
-    /// How long Redis takes, as the workers see it.
+    /// The latency of Redis, as the workers see it.
     pub fn latency(&self) -> Option<Latency> {
         self.now.stats.latency()
     }
@@ -174,7 +174,7 @@ impl Model {
     }
 }
 
-/// What grew since the last sample.
+/// The growth since the last sample.
 #[derive(Default)]
 struct Counts {
     is_known: bool,

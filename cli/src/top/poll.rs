@@ -23,7 +23,7 @@ const ENTRIES: usize = 1_000;
 
 const SUBJECTS: usize = 200;
 
-/// Where to ask, and how often.
+/// The addresses to ask, and the interval.
 pub(super) struct Sources {
     /// Addresses of admin ports, `host:port`.
     pub admins: Vec<String>,
@@ -31,7 +31,7 @@ pub(super) struct Sources {
     pub redis: Option<Box<dyn Fn() -> Result<Redis, String> + Send>>,
     pub prefix: String,
     pub interval: Duration,
-    /// How long to wait for an answer of an Envoy.
+    /// The time-out for an answer of an Envoy.
     pub timeout: Duration,
 }
 

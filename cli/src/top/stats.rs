@@ -15,12 +15,12 @@ pub(super) struct Stats {
     latency: Option<Latency>,
 }
 
-/// How long Redis took to answer, in microseconds; the slowest of all Envoys.
+/// The latency of Redis in microseconds; that of the slowest of all Envoys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Latency {
     /// Half of the batches were faster.
     pub p50: u64,
-    /// Of a hundred batches 99 were faster.
+    /// 99 of a hundred batches were faster.
     pub p99: u64,
 }
 
@@ -61,19 +61,19 @@ impl Stats {
         self.values.get(name).copied().unwrap_or(0)
     }
 
-    /// Those whose name begins so; the names without the beginning.
+    /// Returns the statistics whose name begins with `prefix`; the names without the prefix.
     pub fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
         let from = self.values.range(prefix.to_owned()..);
         let below = from.map_while(move |(name, value)| Some((name.strip_prefix(prefix)?, *value)));
         below.filter(|(name, _)| !name.is_empty())
     }
 
-    /// Whether there are none: no weir in this Envoy, or no request yet.
+    /// True if there are no statistics: no weir in this Envoy, or no request yet.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// How long Redis took; absent if this version of weir does not say, or Redis was not asked.
+    /// The latency of Redis; absent if this version of weir does not say it, or Redis was not asked.
     pub fn latency(&self) -> Option<Latency> {
         self.latency
     }

@@ -14,7 +14,7 @@ use weir::time::Micros;
 
 const FAILURES: usize = 5;
 
-/// For how long a failure counts as new.
+/// The time for which a failure counts as new.
 const RECENT: Micros = Micros::from_secs(30);
 
 const HELP: [&str; 13] = [
@@ -264,7 +264,7 @@ fn titled(title: String) -> Block<'static> {
     Block::new().borders(Borders::TOP).title(title.bold())
 }
 
-/// How many rows above are not shown. The last screen is full.
+/// The number of rows above that are not shown. The last screen is full.
 fn first(app: &App, rows: usize, area: Rect) -> usize {
     let fit = usize::from(area.height.saturating_sub(2));
     app.scroll.min(rows.saturating_sub(fit))

@@ -10,10 +10,10 @@ use crate::{Failure, words};
 /// The longest line that is read, in bytes. Envoy's longest request line and headers are far shorter.
 pub const LONGEST: usize = 1 << 20;
 
-/// How much of a stream is kept in memory, in bytes; beyond that, it is kept in a temporary file.
+/// The number of bytes of a stream that are kept in memory; beyond that, it is kept in a temporary file.
 const KEPT: usize = 8 << 20;
 
-/// What is read twice: a file, or a stream and a copy of it.
+/// An input that is read twice: a file, or a stream and a copy of it.
 struct Twice {
     stream: Option<Box<dyn Read>>,
     file: Box<dyn Seekable>,
@@ -50,12 +50,12 @@ impl Seek for Twice {
 pub struct Lines {
     input: BufReader<Twice>,
     name: String,
-    /// How many bytes there are, if that is known.
+    /// The number of bytes, if that is known.
     pub size: Option<u64>,
     pub read: u64,
     /// The number of the last line, from 1.
     pub number: u64,
-    /// Whether the last line has its end. The last line of a log that is being written may have none.
+    /// True if the last line has its end. The last line of a log that is being written may have none.
     pub is_whole: bool,
 }
 

@@ -161,7 +161,7 @@ fn get<'a>(object: &'a Map<String, Value>, field: &str) -> Option<&'a Value> {
     if rest.is_empty() { Some(value) } else { value.pointer(&format!("/{rest}")) }
 }
 
-/// What the fields of a line say.
+/// The values of a line's fields.
 #[derive(Default)]
 struct Found {
     when: Option<When>,

@@ -41,7 +41,7 @@ pub enum Said {
     NoRequest(Reason),
 }
 
-/// Why a line of a log is about no request that a filter saw.
+/// The reason for which a line of a log is for no request that a filter saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// A client spoke TLS to a port without TLS.
@@ -66,16 +66,16 @@ pub struct Entry {
 /// The time that a line has.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
-    /// That at which the request came.
+    /// The time at which the request came.
     Start(Micros),
-    /// That at which it ended.
+    /// The time at which it ended.
     End(Micros),
 }
 
-/// What the operator says about a trace.
+/// The operator's settings for a trace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
-    /// Which fields mean what, of lines of JSON with names of their own.
+    /// The meaning of fields, for lines of JSON with names of their own.
     pub map: Vec<Mapping>,
     /// The host of requests whose line has none.
     pub host: Option<String>,
@@ -136,7 +136,7 @@ impl Format {
 }
 
 impl Format {
-    /// Whether a line that cannot be read, and has no end, may be the beginning of one that can.
+    /// True if a line that cannot be read, and has no end, may be the beginning of one that can.
     fn is_cut_off(&self, line: &[u8]) -> bool {
         match self {
             Self::Unknown => false,
@@ -248,7 +248,7 @@ impl Trace {
         }
     }
 
-    /// What the trace lacks.
+    /// Returns warnings about what the trace lacks.
     pub fn warnings(&self) -> Vec<String> {
         self.summary.warnings(self.options.host.as_deref(), self.options.duration)
     }
@@ -283,7 +283,7 @@ impl Options {
 }
 
 impl Entry {
-    /// Whether the filter could read the client's address.
+    /// True if the filter could read the client's address.
     fn has_client(&self) -> bool {
         self.client.as_ref().is_some_and(|client| client_ip::connection(client).is_some())
     }

@@ -16,11 +16,11 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// What it is called at the end of a field's name: `_ms`.
+    /// The units, each with the ending of a field's name: `_ms`.
     pub const ALL: [(Self, &'static str); 4] =
         [(Self::Seconds, "_s"), (Self::Millis, "_ms"), (Self::Micros, "_us"), (Self::Nanos, "_ns")];
 
-    /// How many digits of a number are more than whole microseconds; negative for those that are missing.
+    /// The number of digits of a number below whole microseconds; negative if digits are missing.
     const fn digits_below_micros(self) -> i32 {
         match self {
             Self::Seconds => -6,

@@ -9,7 +9,7 @@ use weir::time::Micros;
 /// The memory of the lines in the heap, in bytes.
 const BUDGET: usize = 32 << 20;
 
-/// What a line takes beside its text.
+/// The memory of a line beside its text, in bytes.
 const OVERHEAD: usize = size_of::<Line>() + 16;
 
 /// The time of a line; its number, which decides between lines of the same time; and its text.
@@ -22,7 +22,7 @@ pub struct Reorder {
     heap: BinaryHeap<Reverse<Line>>,
     /// The time of the line that left last.
     last: Micros,
-    /// How many lines came too late, and the number of the first one.
+    /// The number of lines that came too late, and the number of the first one.
     pub late: Option<(u64, u64)>,
 }
 
@@ -37,7 +37,7 @@ impl Reorder {
         Self { budget, used: 0, heap: BinaryHeap::new(), last: Micros::ZERO, late: None }
     }
 
-    /// Whether a line has to leave before the next one is pushed.
+    /// True if a line must be removed before the next one is pushed.
     pub fn is_full(&self) -> bool {
         self.used >= self.budget
     }

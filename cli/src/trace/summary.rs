@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is in a trace, and what is not: an operator has to know before believing what a replay says.
+//! The summary of a trace, and what it lacks: an operator must know this before trusting the result of a replay.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ impl Summary {
         Err(format!("{name}: no request in it: {skipped}"))
     }
 
-    /// What was skipped, by reason.
+    /// Returns the skipped lines, by reason.
     fn skipped(&self) -> Vec<String> {
         let lines = |count: u64| if count == 1 { String::from("1 line") } else { format!("{count} lines") };
         let reasons = self.skipped.iter().map(|(reason, count)| {
@@ -109,7 +109,7 @@ impl Summary {
         all
     }
 
-    /// What it is, and what was skipped, for people.
+    /// Describes the trace, and what was skipped, for people.
     pub fn notes(&self) -> Vec<String> {
         let requests = if self.requests == 1 {
             String::from("1 request")
@@ -123,8 +123,8 @@ impl Summary {
         notes
     }
 
-    /// What the trace lacks, so that the replay may differ from what the filter did. `host` and `duration` are what the operator
-    /// said in place of what is missing.
+    /// Warns of what the trace lacks, so that the replay may differ from what the filter did. `host` and `duration` are the operator's
+    /// replacements for what is missing.
     pub fn warnings(&self, host: Option<&str>, duration: Option<Micros>) -> Vec<String> {
         let mut all = Vec::new();
         let lack = |count: u64, what: &str| {

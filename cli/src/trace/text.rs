@@ -39,7 +39,7 @@ impl Text {
     }
 }
 
-/// What a line says, and in which format; `None` if it is in none.
+/// Reads a line, and says in which format it is; `None` if it is in none.
 pub fn read(line: &[u8]) -> Option<(Text, Said)> {
     if line.starts_with(b"[") { envoy(line) } else { nginx(line) }
 }
@@ -205,7 +205,7 @@ fn seconds(text: &[u8]) -> Option<Micros> {
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// What comes before `mark`, which is left out.
+    /// Returns the text before `mark`, and skips `mark`.
     fn until(&mut self, mark: &[u8]) -> Option<&'a [u8]> {
         let at = self.0.windows(mark.len()).position(|window| window == mark)?;
         let (before, rest) = self.0.split_at_checked(at)?;
@@ -213,7 +213,7 @@ impl<'a> Fields<'a> {
         Some(before)
     }
 
-    /// What comes after a space, up to the next one.
+    /// Returns the text after a space, up to the next one.
     fn next_word(&mut self) -> Option<&'a [u8]> {
         let rest = self.0.strip_prefix(b" ")?;
         let length = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());

@@ -14,7 +14,7 @@ use weir::policy::Policy;
 use weir::script::usage::{Interval, Used, index_key, others};
 use weir::time::Micros;
 
-/// What one subject used.
+/// The usage of one subject.
 struct Row {
     /// One interval, or all of the span of time.
     from: Micros,
@@ -41,7 +41,7 @@ pub(super) fn time(text: &str) -> Result<Micros, String> {
     })
 }
 
-/// What was used from this time on, as text.
+/// Returns the usage from this time on, as text.
 pub(super) fn text(arguments: &Arguments, from: Micros, config: &Config) -> Result<String, Ended> {
     let wanted = Wanted::of(arguments, config)?;
     let mut redis = arguments.place.connect()?;
@@ -88,7 +88,7 @@ pub(super) fn text(arguments: &Arguments, from: Micros, config: &Config) -> Resu
     })
 }
 
-/// Whose usage is printed.
+/// The policy and the subjects whose usage is printed.
 struct Wanted<'a> {
     policy: Option<&'a Policy>,
     tags: Option<BTreeSet<Vec<u8>>>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir usage`: how much of their limits subjects use now; with `--from`, what they used then. What each limit has left says the filter's
-//! script.
+//! `weir usage`: how much of their limits subjects use now; with `--from`, what they used then. The filter's script says what each limit
+//! has left.
 
 mod journal;
 
@@ -23,7 +23,7 @@ use weir::time::Micros;
 /// The most keys that are looked at.
 pub(super) const MOST_KEYS: usize = 100_000;
 
-/// How many subjects of a policy are printed, unless `--top` says otherwise.
+/// The number of subjects of a policy that are printed, unless `--top` says otherwise.
 const TOP: u32 = 20;
 
 /// Whose usage.
@@ -55,7 +55,7 @@ pub(super) struct Arguments {
     place: Place,
 }
 
-/// What a subject uses of a limit.
+/// The usage of a limit by a subject.
 pub(super) struct Used {
     pub policy: String,
     pub subject: String,
@@ -101,7 +101,7 @@ impl Used {
     }
 }
 
-/// What a subject uses of each of its limits. One that is in debt uses more than the limit.
+/// Returns the usage of each limit of a subject. A subject in debt uses more than the limit.
 pub(super) fn of(subject: &Subject<'_>, redis: &mut Redis) -> Result<Vec<Used>, Failure> {
     let state = State::read(subject, redis)?;
     let limits = state.tiers.iter().flat_map(|tier| &tier.limits);
@@ -120,7 +120,7 @@ pub(super) fn of(subject: &Subject<'_>, redis: &mut Redis) -> Result<Vec<Used>, 
     Ok(limits.collect())
 }
 
-/// What all subjects of these policies use; and whether that is not all, because there are more than [`MOST_KEYS`] keys.
+/// Returns the usage of all subjects of these policies; and `true` if some are missing, because there are more than [`MOST_KEYS`] keys.
 pub(super) fn of_all(
     config: &Config,
     wanted: Option<&str>,
@@ -195,7 +195,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(Found::Nothing)
 }
 
-/// Of each policy the subjects that use the most units of one of its limits, the most first, with all their limits.
+/// The subjects of each policy that use the most units of one of its limits, the most first, with all their limits.
 fn top(mut all: Vec<Used>, most: u32) -> Vec<Used> {
     let of = |used: &Used| (used.policy.clone(), used.subject.clone());
     let mut largest = std::collections::BTreeMap::new();

@@ -26,7 +26,7 @@ use crate::support::root;
 struct Block {
     page: String,
     line: usize,
-    /// What stands behind the first fence.
+    /// The text behind the first fence.
     mark: String,
     text: String,
 }
@@ -273,7 +273,7 @@ fn for_readers(mut file: &str) -> &str {
     file
 }
 
-/// Whether these lines stand in the file one after the other, perhaps further to the right.
+/// True if these lines are in the file one after the other, perhaps further to the right.
 fn is_part(shown: &str, file: &str) -> bool {
     let shown: Vec<&str> = shown.lines().collect();
     let file: Vec<&str> = file.lines().collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir explain` beside the filter's own code. What it prints is in `transcripts/explain/` and `transcripts/redis/explain.txt`.
+//! `weir explain` beside the filter's own code. Its output is in `transcripts/explain/` and `transcripts/redis/explain.txt`.
 
 use crate::command::{File, weir};
 use crate::support::redis::Redis;
@@ -9,7 +9,7 @@ use weir::policy::Check;
 use weir::response::Verdict;
 use weir::script::Form;
 
-/// What a client sees of each algorithm, after any number of requests: what the filter answers to the next one. Nothing is counted.
+/// After any number of requests, `explain` shows for each algorithm what the filter answers to the next one. Nothing is counted.
 #[test]
 fn explain_says_what_the_filter_answers_next() {
     let Some(redis) = Redis::start() else { return eprintln!("no redis-server here: not tested") };

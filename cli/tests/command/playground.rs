@@ -290,7 +290,7 @@ fn a_keyboard_is_enough() {
     assert_eq!(browser.complaints(), Vec::<&Value>::new());
 }
 
-/// What the command writes about a log, under the configuration in the page.
+/// The command's page about a log, under the configuration in the playground.
 fn written(browser: &mut Browser, log: &File) -> String {
     let (config, page) = (browser.value("document.getElementById('text-0').value"), File::new("p.html", ""));
     let config = File::new("weir.yaml", config.as_str().expect("a configuration"));

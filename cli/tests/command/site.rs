@@ -12,7 +12,7 @@ use crate::support::root;
 
 const WIDTHS: [u32; 3] = [1_280, 768, 390];
 
-/// A page of which pictures are kept.
+/// A page with pictures to keep.
 const SHOWN: [&str; 8] = [
     "index",
     "docs/start",
@@ -24,7 +24,7 @@ const SHOWN: [&str; 8] = [
     "docs/bench/index",
 ];
 
-/// The files of a folder and the folders in it whose names end so, sorted.
+/// The files with this extension in a folder and its folders, sorted.
 fn all_files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command reads a file as Envoy does. A table of spellings, of which the same is said without Envoy, and by a real one.
+//! The command reads a file as Envoy does. A table of spellings, each read without Envoy and by a real one, with the same result.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -78,7 +78,7 @@ fn bootstrap(values: &[(&str, Value)]) -> String {
     format!("{ADMIN}node:\n  id: a\n  cluster: b\n  metadata:\n{}", values.collect::<String>())
 }
 
-/// Whole files: the end of the name, the text, and what is in the `Struct`; `None` where Envoy refuses it.
+/// Whole files: the end of the name, the text, and the content of the `Struct`; `None` where Envoy refuses it.
 fn files() -> Vec<(&'static str, &'static str, String, Option<Value>)> {
     let json = |metadata: &str| {
         format!(

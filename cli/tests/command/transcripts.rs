@@ -46,7 +46,7 @@ fn run(folder: &str) {
 
 /// The transcript with what its commands print now.
 fn found(transcript: &str, has_redis: bool) -> String {
-    // Paragraphs for the reader, and commands. What was printed is left out.
+    // Paragraphs for the reader, and commands. The earlier output is left out.
     let mut parts: Vec<String> = Vec::new();
     let mut after_blank = true;
     for line in transcript.lines() {

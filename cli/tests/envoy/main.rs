@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator does beside a real Envoy: the command's `top`, `render` and `import`, and what Prometheus reads.
+//! An operator's tools beside a real Envoy: the command's `top`, `render` and `import`, and what Prometheus reads.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 // Requests are sent, and metrics are read, at times of a real clock.
 #![allow(clippy::disallowed_methods)]

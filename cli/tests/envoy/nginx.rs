@@ -18,7 +18,7 @@ use crate::support::weir::{PATIENT, World};
 use crate::support::{TempFolder, eventually, ignored_unless};
 use serde_json::Value;
 
-/// What cannot run here, and why.
+/// The cases that cannot run here, with the reason.
 pub fn ignored() -> Vec<(&'static str, &'static str)> {
     ignored_unless(binary().is_some(), &TESTS, "no nginx in $WEIR_NGINX, /usr/sbin or .tools/nginx")
 }
@@ -88,7 +88,7 @@ fn binary() -> Option<PathBuf> {
     Some(root.join("usr/sbin/nginx")).filter(|binary| binary.exists())
 }
 
-/// A running nginx; it is gone when dropped.
+/// A running nginx; it stops when dropped.
 struct Nginx {
     process: Child,
     address: SocketAddr,
@@ -169,7 +169,7 @@ impl Nginx {
 const AFTER: &str = "/after";
 
 impl Nginx {
-    /// What `weir import nginx` makes of its file, for a busy machine.
+    /// The output of `weir import nginx` for its file, for a busy machine.
     fn import(&self) -> String {
         let file = self.folder.path().join("nginx.conf");
         let output = Command::new(env!("CARGO_BIN_EXE_weir"))
@@ -183,7 +183,7 @@ impl Nginx {
         let mut configuration = said["configuration"].clone();
         let patient: Value = serde_json::from_str(&format!("{{{PATIENT}}}")).expect("JSON");
         configuration["store"] = patient["store"].clone();
-        // What is refunded counts at once, as in nginx, which charges all limits or none.
+        // Refunded units count at once, as in nginx, which charges all limits or none.
         configuration["store"]["denial_ttl"] = "0s".into();
         let after = serde_json::json!({"path": {"exact": AFTER}});
         let policies = configuration["policies"].as_array_mut().expect("policies");
@@ -209,7 +209,7 @@ impl Drop for Nginx {
     }
 }
 
-/// What became of requests that came at once: how many were rejected, and after how many milliseconds the others left.
+/// The results of simultaneous requests: how many were rejected, and after how many milliseconds the others left.
 #[derive(Debug)]
 struct Burst {
     rejected: usize,
@@ -236,9 +236,9 @@ fn burst(edge: SocketAddr, count: usize) -> Burst {
 
 /// One a second: so slow that a busy machine does not change what has come back between two bursts.
 const EVERY: u64 = 1_000;
-/// How much sooner than its time a request may seem to leave: clocks of milliseconds are rounded.
+/// The most by which a request may seem to leave before its time: clocks of milliseconds are rounded.
 const EARLY: u64 = 20;
-/// How much later, on a busy machine.
+/// The most by which it may leave late, on a busy machine.
 const LATE: u64 = 1_500;
 
 /// The same bursts, at the same times, at nginx with these parameters of `limit_req`, and at weir with these of a bucket. Of each
@@ -254,7 +254,7 @@ fn limit_req(parameters: &str, bucket: &str, held: usize) {
         r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"literal": "s"}}], "limits":
             [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", {bucket}}}]}}]}}"#
     ));
-    // How many at once, and how long after the last of the burst before has left.
+    // The size of a burst, and the pause after the last request of the burst before has left.
     for (count, pause) in [(10, 0), (10, 1_500), (3, 2_500), (10, 8_000)] {
         thread::sleep(Duration::from_millis(pause));
         let [theirs, ours] = thread::scope(|scope| {
@@ -453,7 +453,7 @@ fn compare(nginx: &Nginx, hosts: &[(&str, usize)], count: usize) {
         "2001:db8::2",
     ];
     let limiter = nginx.import();
-    // For a peer at a loopback address Envoy would append the machine's own address, which nobody trusts.
+    // For a peer at a loopback address Envoy would append the machine's own address, which is not trusted.
     const REMOTE: &str = "use_remote_address: true\n";
     let world = World::with(&limiter, 1, 1, |template| {
         template.with(REMOTE, format!("{REMOTE}          skip_xff_append: true\n"))
@@ -483,7 +483,7 @@ fn compare(nginx: &Nginx, hosts: &[(&str, usize)], count: usize) {
         // nginx redirects before it limits, and this Envoy has no redirects.
         let (theirs, ours) = (if answer.status == 301 { 200 } else { answer.status }, own.status);
         if ours != 200 {
-            // What its other policies had granted is refunded first, by the same worker.
+            // The grants of its other policies are refunded first, by the same worker.
             assert_eq!(world.send(&Request::get(AFTER)).status, 200);
         }
         *statuses.entry(theirs).or_insert(0) += 1;
@@ -518,7 +518,7 @@ fn one_a_minute() {
     assert_eq!(both(), [200, 200]);
 }
 
-/// What the note of the import says: nginx counts the two requests that `limit_conn` rejects, and weir does not.
+/// The note of the import says: nginx counts the two requests that `limit_conn` rejects, and weir does not.
 fn rejected_by_limit_conn() {
     let upstream = Upstream::start();
     let nginx = Nginx::configured(
@@ -541,7 +541,7 @@ fn rejected_by_limit_conn() {
     assert_eq!(found, [([503, 503], 503), ([503, 503], 200)]);
 }
 
-/// What one location has used, another one of the same zone counts.
+/// The usage of one location counts in another one of the same zone.
 fn zone_with_several_bursts() {
     let upstream = Upstream::start();
     let nginx = Nginx::configured(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator looks at, tried on a real scrape: a Prometheus reads the metrics of an Envoy, every query of the dashboard and of the
-//! rules has an answer, every documented name exists, and alerts fire when Redis stops. Its cases are ignored where there is no Prometheus.
+//! The operator's views, tried on a real scrape: a Prometheus reads the metrics of an Envoy, every query of the dashboard and of the rules
+//! has an answer, every documented name exists, and alerts fire when Redis stops. Its cases are ignored where there is no Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ use crate::support::weir::{Host, World, template_on};
 use crate::support::{PATIENCE, TempFolder, eventually, eventually_within, ignored_unless, root};
 use serde_json::Value;
 
-/// What cannot run here, and why.
+/// The cases that cannot run here, with the reason.
 pub fn ignored() -> Vec<(&'static str, &'static str)> {
     let missing = "no prometheus and promtool in $WEIR_PROMETHEUS, /usr/bin or .tools/prometheus";
     ignored_unless(folder().is_some(), &TESTS, missing)
@@ -41,7 +41,7 @@ fn read(of: &str) -> String {
     fs::read_to_string(path(of)).unwrap_or_else(|error| panic!("{of}: {error}"))
 }
 
-/// Where `prometheus` and `promtool` are.
+/// The folder with `prometheus` and `promtool`.
 fn folder() -> Option<PathBuf> {
     let folder =
         std::env::var_os("WEIR_PROMETHEUS").filter(|folder| !folder.is_empty()).map(PathBuf::from)?;
@@ -58,7 +58,7 @@ fn promtool() {
     }
 }
 
-/// A running Prometheus that reads one Envoy each second; it is gone when dropped.
+/// A running Prometheus that reads one Envoy each second; it stops when dropped.
 struct Prometheus {
     process: Child,
     address: SocketAddr,
@@ -230,7 +230,7 @@ impl Discovered {
     }
 }
 
-/// Requests of all kinds. One is of a user who has sent none before, so that Redis has to be asked.
+/// Requests of all kinds. One is of a new user, so that Redis has to be asked.
 fn traffic(edge: SocketAddr) {
     static SENT: AtomicUsize = AtomicUsize::new(0);
     let fresh = format!("user-{}", SENT.fetch_add(1, Ordering::Relaxed));
@@ -276,7 +276,7 @@ fn scraped(host: Host) {
     let from_rules = rules.iter().map(|rule| (rule.name().to_owned(), unbounded(&rule.expr)));
     let mut queries: Vec<_> =
         crate::queries::dashboard(&read("operate/dashboard.json")).into_iter().chain(from_rules).collect();
-    // What the alerts wait for must have been scraped by then.
+    // The metrics that the alerts wait for must have been scraped by then.
     let begin = Instant::now();
     while !queries.is_empty() && begin.elapsed() < PATIENCE {
         traffic(edge);
@@ -342,7 +342,7 @@ fn scraped(host: Host) {
     // The upper bound: one policy that is enforced, on two workers.
     let off = of("sum(weir_policies_off)");
     assert!((1.0..=2.0).contains(&off), "{off}");
-    // Envoy is gone, and so are its metrics.
+    // Envoy has stopped, and its metrics have ended.
     world.envoys.clear();
     eventually_within(Duration::from_secs(40), "the alert", || {
         prometheus.firing().contains("WeirAbsent").then_some(())

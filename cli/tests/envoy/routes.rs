@@ -29,7 +29,7 @@ const ROUTES: [(&str, &str); 4] = [
     ("rest", "/"),
 ];
 
-/// The routes, of which one has a filter of its own.
+/// The routes. One of them has a filter of its own.
 fn routes(of_slow: &str) -> String {
     let indent = " ".repeat(14);
     let route = |(name, prefix): &(&str, &str)| {
@@ -82,7 +82,7 @@ fn with_envoys_filter(upstream: SocketAddr) -> String {
     )
 }
 
-/// How many of eight requests of each path pass.
+/// The number of requests that pass, of eight for each path.
 fn passed(edge: SocketAddr) -> [usize; 4] {
     ROUTES.map(|(_, path)| {
         let send = |_: &usize| http::send(edge, &Request::get(path)).expect("a response").status;
@@ -90,7 +90,7 @@ fn passed(edge: SocketAddr) -> [usize; 4] {
     })
 }
 
-/// How many pass under what `weir import envoy` makes of a file.
+/// The number of requests that pass under the output of `weir import envoy` for a file.
 fn imported(host: Host, text: &str, upstream: &Upstream) -> [usize; 4] {
     let folder = TempFolder::new("routes");
     let file = folder.path().join("old.yaml");

@@ -55,17 +55,17 @@ impl Terminal {
         Self { child, master: pair.master, input, screen }
     }
 
-    /// What it shows, line by line.
+    /// The text on the screen, line by line.
     pub fn text(&self) -> String {
         self.screen.lock().expect("the screen").screen().contents()
     }
 
-    /// Whether it shows the screen that full-screen programs use.
+    /// True if it shows the screen that full-screen programs use.
     pub fn is_alternate(&self) -> bool {
         self.screen.lock().expect("the screen").screen().alternate_screen()
     }
 
-    /// Whether the cursor is hidden.
+    /// True if the cursor is hidden.
     pub fn hides_cursor(&self) -> bool {
         self.screen.lock().expect("the screen").screen().hide_cursor()
     }

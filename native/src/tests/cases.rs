@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an Envoy does to the module that enters it again and frees what it may.
+//! Tests with an Envoy that re-enters the module and frees its objects at the earliest moment that it may.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn a_stream_that_ends_within_its_release_takes_all_others_along() {
         ["bob", "denied", "eve"].map(|user| limiter.request(user, Within::EndAll, None)).into();
     assert_eq!(world.answered(&[&first]), [200]);
     while turn(&world.listeners()) {}
-    // Whichever is released first ends the others: nobody else is answered.
+    // The first one that is released ends the others: none of these is answered.
     assert!(others.iter().all(|request| request.status() == 0));
     assert_eq!(world.answered(&[&limiter.request("ann", Within::End, None)]), [200]);
 }
@@ -142,7 +142,7 @@ fn a_connection_closes_within_the_call_that_injects_the_commands() {
     }
     world.store.answers = Answers::Later;
     let other = limiter.request("bob", Within::End, None);
-    // What was lost with a connection is decided by `on_failure`.
+    // Requests lost with a connection are decided by `on_failure`.
     let statuses = world.answered(&[&request, &other]);
     assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
 }

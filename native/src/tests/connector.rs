@@ -30,7 +30,7 @@ impl Envoy {
         Self { events: events.clone(), listener, name, workers }
     }
 
-    /// The worker with the fewest connections gets each that waits. How many waited.
+    /// The worker with the fewest connections gets each that waits. Returns how many waited.
     fn accept(&mut self) -> usize {
         let mut accepted = 0;
         while let Some(connection) = accept(&self.name) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Envoy's objects, and the callbacks that the module calls. A pointer that the module has is a box of one of these objects, which is freed as
-//! soon as Envoy may free it. What a callback returns is freed at the next setter.
+//! Envoy's objects, and the callbacks that the module calls. A pointer that the module has is a box of one of these objects, which is freed
+//! as soon as Envoy may free it. The value that a callback returns is freed at the next setter.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -23,7 +23,7 @@ pub fn fresh_id() -> u64 {
     IDS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What Envoy does within a call of the module.
+/// Envoy's actions within a call of the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Within {
     /// The response passes, and the stream ends.
@@ -35,7 +35,7 @@ pub enum Within {
     Stay,
 }
 
-/// What becomes of commands that the module injects.
+/// The time at which Redis answers commands that the module injects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answers {
     /// The replies come with a later event.
@@ -63,9 +63,9 @@ pub struct Stream {
     pub response: RefCell<Lines>,
     pub body: RefCell<Vec<Vec<u8>>>,
     pub within: Cell<Within>,
-    /// What the client got.
+    /// The status that the client got.
     pub status: Arc<AtomicU64>,
-    /// What callbacks have returned, until a setter is called.
+    /// The values that callbacks have returned, until a setter is called.
     pub returned: RefCell<Vec<Vec<u8>>>,
 }
 
@@ -76,7 +76,7 @@ pub struct Connection {
     pub module: Cell<Option<Module>>,
     pub worker: u32,
     pub answers: Cell<Answers>,
-    /// What is about to be written to the peer.
+    /// The bytes that are about to be written to the peer.
     pub buffer: RefCell<Vec<Vec<u8>>>,
     pub is_closing: Cell<bool>,
     /// Redis has ended it: it reads no more commands.

@@ -26,7 +26,7 @@ const PLACES: &[(&str, bool)] = &[
     ("end", true),
 ];
 
-/// What `on_failure` says, and the status of what it decides.
+/// The values of `on_failure`, and the status of each when it decides.
 const FAILURES: [(&str, u64); 2] = [("deny", 503), ("allow", 200)];
 
 /// A limiter; with `reads_bodies`, its requests wait for their bodies first.
@@ -37,7 +37,7 @@ fn limiter(world: &str, reads_bodies: bool, on_failure: &str) -> Limiter {
     Limiter::new(&if reads_bodies { json.replace(subject, body) } else { json })
 }
 
-/// Two requests wait beside the one whose hook panics. Whoever is answered first may end them all, also within their own hooks.
+/// Two requests wait beside the one whose hook panics. The first request that is answered may end them all, also within their own hooks.
 fn in_each_place(within: Within) {
     let name = format!("{within:?}");
     let mut world = World::new(&name);

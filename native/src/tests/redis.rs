@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Redis answers: subjects whose name begins with `denied` have no unit left, all others have as many as they want.
+//! The answers of Redis: subjects whose name begins with `denied` have no unit left, all others have an unlimited number.
 
 use weir_core::resp::{self, Reply};
 

@@ -43,13 +43,13 @@ unsafe extern "C" {
     fn envoy_dynamic_module_on_network_filter_destroy(module: Module);
 }
 
-/// What the worker has.
+/// The objects of the worker.
 #[derive(Default)]
 struct Worker {
     events: Events,
     streams: BTreeMap<u64, Envoy>,
     connections: BTreeMap<u64, Envoy>,
-    /// What Redis answers, and after how many turns.
+    /// The replies of Redis, each with the number of turns before it.
     replies: Vec<(u64, Vec<u8>, usize, bool)>,
 }
 
@@ -83,7 +83,7 @@ impl Request {
         self.status.load(Ordering::SeqCst)
     }
 
-    /// Whether its stream is over.
+    /// True if its stream is over.
     pub fn has_ended(&self) -> bool {
         worker(|worker| !worker.streams.contains_key(&self.id))
     }
@@ -341,7 +341,7 @@ pub fn close_all() {
     }
 }
 
-/// How many connections the worker has.
+/// The number of the worker's connections.
 pub fn connections() -> usize {
     worker(|worker| worker.connections.len())
 }

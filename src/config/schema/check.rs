@@ -74,7 +74,7 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
     }
 }
 
-/// What a kind allows, in words.
+/// Describes the values that a kind allows.
 pub fn allowed(kind: &Kind) -> String {
     match kind {
         Kind::Flag => String::from("true or false"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a configuration.
+//! The errors of a configuration.
 
 use core::fmt;
 
@@ -8,17 +8,17 @@ use super::json::Json;
 /// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where: the JSON path, such as `policies[0].limits[1].burst`; `$` is the configuration itself.
+    /// The JSON path, such as `policies[0].limits[1].burst`; `$` is the configuration itself.
     pub path: String,
-    /// What is there: the value, or `nothing`.
+    /// The value there, or `nothing`.
     pub found: String,
-    /// What may be there.
+    /// The values that are allowed there.
     pub allowed: String,
-    /// What the operator probably meant.
+    /// The operator's probable intention.
     pub hint: Option<Hint>,
 }
 
-/// What the operator probably meant.
+/// The operator's probable intention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hint {
     /// The valid name or value that differs least.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How an object of the configuration is declared: once, with its name, its fields, what they hold and what they mean.
+//! The declaration of an object of the configuration: once, with its name, its fields, their values and their meaning.
 //!
 //! ```text
 //! object! {
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! makes the [`Shape`] that the check, the schema and the reference use, and the handle `STORE.workers`, with which a
-//! [`View`](super::view::View) of that object is read as a `u32`. A misspelled field, a field of another object or a
-//! wrong type does not compile.
+//! [`View`](super::view::View) of that object is read as a `u32`. A misspelled field, a field of another object or a wrong type does not
+//! compile.
 
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -22,7 +22,7 @@ use crate::time::Micros;
 
 /// An object of the configuration, with the fields `F`; made by [`object!`].
 pub struct Object<F: 'static> {
-    /// What it may look like.
+    /// The shape that the check, the schema and the reference use.
     pub shape: Shape,
     /// The handles of its fields.
     pub fields: F,
@@ -38,14 +38,14 @@ impl<F> Deref for Object<F> {
 
 /// A field of an object with the fields `F`, and how it is read.
 pub struct Field<F, T> {
-    /// What the field may hold.
+    /// The shape of the field.
     pub shape: FieldShape,
-    /// How its value is read.
+    /// The reader of its value.
     pub read: T,
     object: PhantomData<fn(F)>,
 }
 
-/// What a field holds, and how that is read.
+/// The kind of value that a field holds, and its reader.
 pub struct Typed<T> {
     kind: Kind,
     read: T,
@@ -231,7 +231,7 @@ pub const fn tagged<R>(variants: &'static Variants<R>) -> Typed<Tagged> {
     Typed { kind: Kind::Tagged(variants.tag, variants.shapes), read: Tagged }
 }
 
-/// Shapes of which an object has one, and the reader of each, in the same order; made by [`variants!`].
+/// Alternative shapes of an object, and the reader of each, in the same order; made by [`variants!`].
 pub struct Variants<R: 'static> {
     /// The field that holds the shape's name.
     pub tag: &'static str,

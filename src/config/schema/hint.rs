@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operator probably meant: a field's former name, or a slip of the keyboard.
+//! The operator's probable intention: a field's former name, or a typing error.
 
 use super::error::Hint;
 use super::json::Json;
@@ -19,7 +19,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("source", "client_address"),
 ];
 
-/// What the unknown field `name` probably is among `names`.
+/// Returns the name among `names` that was probably meant by the unknown field `name`.
 pub fn meant<'a>(name: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<Hint> {
     let renamed = RENAMED.iter().find(|(former, _)| *former == name).map(|(_, present)| *present);
     match renamed {

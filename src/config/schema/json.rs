@@ -47,7 +47,7 @@ impl Json {
         }
     }
 
-    /// How many objects and lists lie in each other, at most.
+    /// The maximum nesting of objects and lists in it.
     pub fn nesting(&self) -> usize {
         match self {
             Self::List(items) => items.iter().map(Self::nesting).max().unwrap_or_default().saturating_add(1),
@@ -61,7 +61,7 @@ impl Json {
     /// Reads a JSON text.
     ///
     /// # Errors
-    /// What is wrong with the text, with line and column.
+    /// The mistake in the text, with line and column.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(text).map_err(|error| error.to_string())
     }
@@ -124,7 +124,7 @@ impl From<f64> for Json {
     reason = "it is not negative, and a cast saturates"
 )]
 fn decimal(number: f64) -> String {
-    /// From here on an `f64` has no places after its point.
+    /// The least `f64` from which on all are whole.
     const WHOLE: f64 = 4_503_599_627_370_496.0;
     /// 2^64.
     const LARGEST: f64 = 18_446_744_073_709_551_616.0;

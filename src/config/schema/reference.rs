@@ -51,7 +51,7 @@ fn code(choice: &[&FieldShape]) -> String {
     choice.iter().map(|field| format!("`{}`", field.name)).collect::<Vec<_>>().join(", ")
 }
 
-/// What a kind allows, with links to shapes.
+/// Describes the values that a kind allows, with links to shapes.
 fn value(kind: &Kind) -> String {
     let link = |shape: &Shape| format!("[{0}](#{0})", shape.name);
     match kind {

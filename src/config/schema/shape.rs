@@ -8,9 +8,9 @@ use crate::time::Micros;
 
 /// An object with named fields.
 pub struct Shape {
-    /// What the object is called in the reference and in the schema's definitions.
+    /// The name of the object in the reference and in the schema's definitions.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub doc: Doc,
     /// The fields it may have, and no others.
     pub fields: &'static [&'static FieldShape],
@@ -18,9 +18,9 @@ pub struct Shape {
     pub choice: Choice,
 }
 
-/// Which fields of a [`Shape`] exclude each other.
+/// The fields of a [`Shape`] that exclude each other.
 pub enum Choice {
-    /// None do.
+    /// No fields exclude each other.
     Free,
     /// Exactly one of these is given.
     ExactlyOne(&'static [&'static FieldShape]),
@@ -32,18 +32,18 @@ pub enum Choice {
 pub struct FieldShape {
     /// Its name in the JSON.
     pub name: &'static str,
-    /// What it holds.
+    /// The kind of its value.
     pub kind: Kind,
-    /// What happens when it is not given.
+    /// The rule for a missing field.
     pub need: Need,
-    /// What it means.
+    /// Its meaning.
     pub doc: Doc,
 }
 
-/// What happens when a field is not given.
+/// The rule for a missing field.
 #[derive(Clone, Copy)]
 pub enum Need {
-    /// That is an error.
+    /// A missing field is an error.
     Required,
     /// The object does not have it.
     Optional,
@@ -51,7 +51,7 @@ pub enum Need {
     Default(&'static str),
 }
 
-/// What a field or a list item holds.
+/// The value of a field or a list item.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// `true` or `false`.
@@ -70,7 +70,7 @@ pub enum Kind {
     Map(&'static Kind, usize, usize),
     /// An object.
     Object(&'static Shape),
-    /// An object that has the shape whose name stands in this field.
+    /// An object whose shape is named by the value of this field.
     Tagged(&'static str, &'static [&'static Shape]),
     /// This word, or an object.
     WordOr(&'static WordShape, &'static Shape),
@@ -94,15 +94,15 @@ pub const NAME: &str = "name";
 pub struct WordShape {
     /// The word.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub doc: Doc,
 }
 
-/// What a string must look like.
+/// The syntax of a string.
 pub struct Syntax {
-    /// What such a string is called in the schema's definitions.
+    /// The name of such a string in the schema's definitions.
     pub name: &'static str,
-    /// What is allowed, in words.
+    /// A description of the allowed strings.
     pub allowed: &'static str,
     /// The same as a regular expression, as far as one can say it; empty where none can.
     pub pattern: &'static str,
@@ -110,14 +110,14 @@ pub struct Syntax {
     pub max: usize,
     /// Numbers from and to these are read as their digits, if these follow the syntax.
     pub number: Option<(u64, u64)>,
-    /// Whether a string follows the syntax.
+    /// Checks that a string follows the syntax.
     pub check: fn(&str) -> Result<(), Mismatch>,
 }
 
 /// A string that does not follow its [`Syntax`].
 #[derive(Debug, Default)]
 pub struct Mismatch {
-    /// What exactly is wrong, where there is more to say than what is allowed.
+    /// A detail of the error, if there is more to say than what is allowed.
     pub detail: Option<String>,
     /// The nearest string that follows the syntax.
     pub nearest: Option<String>,

@@ -23,24 +23,24 @@ const UNITS: [(&str, u64); 6] = [
     ("d", 86_400_000_000),
 ];
 
-/// What multiplies a count that is written as text.
+/// The suffixes of a count that is written as text, with their factors.
 const MULTIPLES: [(char, u64); 3] = [('k', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
 
-/// What a count looks like that is written as text, as a regular expression.
+/// The syntax of a count that is written as text, as a regular expression.
 pub const COUNT_PATTERN: &str = "^(0|[1-9](_?[0-9])*[kMG]?)$";
 
 /// The same in words, after the bounds of the count.
 pub const COUNT_FORMS: &str = ", as text such as \"50_000\", \"10k\", \"2M\" or \"1G\"";
 
-/// What a duration looks like, as a regular expression.
+/// The syntax of a duration, as a regular expression.
 pub const DURATION_PATTERN: &str = "^[0-9]+(us|ms|s|m|h|d)$";
 
 /// A number of units in each period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// How many units; from 1.
+    /// The number of units; from 1.
     pub count: u64,
-    /// How long a period is; from 1 ms.
+    /// The length of a period; from 1 ms.
     pub per: Micros,
 }
 
@@ -265,7 +265,7 @@ pub static SECRET: Syntax = Syntax {
     check: |text| ok_if(text.len() >= 16 && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))),
 };
 
-/// What keys begin with: nothing that a pattern of `SCAN` or of an ACL would read as more than itself.
+/// The prefix of keys: nothing that a pattern of `SCAN` or of an ACL would read as more than itself.
 pub static KEY_PREFIX: Syntax = Syntax {
     name: "key_prefix",
     allowed: "1 to 32 letters, digits, `_`, `-` or `.`",

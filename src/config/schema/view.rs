@@ -31,12 +31,12 @@ impl<'a, F> View<'a, F> {
         field.read.read(self.place.field(&field.shape))
     }
 
-    /// Where the object stands.
+    /// The path of the object.
     pub fn path(&self) -> String {
         self.place.path()
     }
 
-    /// Where a field stands.
+    /// The path of a field.
     pub fn path_of<T>(&self, field: &Field<F, T>) -> String {
         self.place.path_of(field.shape.name)
     }
@@ -51,7 +51,7 @@ impl<'a> Variant<'a> {
         View { place: self.0, object: PhantomData }
     }
 
-    /// What the reader of the object's shape makes of it.
+    /// Reads the object with the reader of its shape.
     pub fn read<R>(&self, variants: &'static Variants<R>) -> Option<R> {
         let tag = self.text(variants.tag);
         let mut readers = variants.shapes.iter().zip(variants.readers);
@@ -63,17 +63,17 @@ impl<'a> Variant<'a> {
         self.text(NAME)
     }
 
-    /// Where the object's name stands.
+    /// The path of the object's name.
     pub fn path_of_name(&self) -> String {
         self.0.path_of(NAME)
     }
 
-    /// Where the object stands.
+    /// The path of the object.
     pub fn path(&self) -> String {
         self.0.path()
     }
 
-    /// Where the parameter of this name stands, and its value.
+    /// The path of the parameter of this name, and its value.
     pub fn parameter(&self, name: &str) -> (String, Option<&'a Json>) {
         (self.0.path_of(name), self.0.json.get(name))
     }
@@ -96,7 +96,7 @@ impl<T: Default> Default for Items<'_, T> {
 }
 
 impl<'a, T: Read> Items<'a, T> {
-    /// Where the list stands.
+    /// The path of the list.
     pub fn path(&self) -> String {
         self.place.path()
     }
@@ -108,7 +108,7 @@ impl<'a, T: Read> Items<'a, T> {
     }
 }
 
-/// The values of an object whose names the operator chooses, and where it stands.
+/// The values of an object whose names the operator chooses, and its place.
 pub struct Entries<'a, T> {
     place: Place<'a>,
     read: T,
@@ -136,12 +136,12 @@ impl<'a> Place<'a> {
         Self { root: self.root, json: self.json.get(field.name).unwrap_or(&Json::Null) }
     }
 
-    /// Where it stands.
+    /// Its path.
     fn path(&self) -> String {
         path_from(self.root, self.json, &String::new).unwrap_or_default()
     }
 
-    /// Where the field of this name stands, which the object may not have.
+    /// The path of the field of this name, which the object may not have.
     fn path_of(&self, name: &str) -> String {
         path_of(&self.path(), name)
     }
@@ -159,7 +159,7 @@ fn path_from(value: &Json, wanted: &Json, path: &dyn Fn() -> String) -> Option<S
     })
 }
 
-// The functions below are not inlined, for each would stand in the binary a hundred times.
+// The functions below are not inlined, because each would be in the binary a hundred times.
 
 #[inline(never)]
 const fn count(json: &Json) -> u64 {
@@ -177,9 +177,9 @@ fn position(words: &[WordShape], json: &Json) -> usize {
     words.iter().position(|word| word.name == json.text()).unwrap_or(usize::MAX)
 }
 
-/// How the value of a field is read. The check has seen that the value fits, so what is read of another value never counts.
+/// A reader of a field's value. The check has seen that the value fits, so the result for any other value is never used.
 pub trait Read: Copy {
-    /// What it is read as.
+    /// The type that it reads.
     type Value<'a>;
 
     /// Reads it.

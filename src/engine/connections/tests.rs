@@ -140,7 +140,7 @@ fn what_happens_to_a_stream_matters_to_its_own_store_only() {
     world.connections.clear();
     assert_eq!((world.open(), world.connections.next_clear(world.now)), (vec![2, 3], None));
 
-    // Nobody waits for the batch on stream 2 any longer.
+    // No request waits for the batch on stream 2 any longer.
     world.connections.abandon(2, world.now);
     world.connections.clear();
     assert_eq!(world.open(), [3]);

@@ -23,11 +23,11 @@ pub(super) const MAX_BYTES: usize = 1024 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Waiter {
     pub stream: StreamId,
-    /// Which of the request's checks.
+    /// The index of the request's check.
     pub part: usize,
 }
 
-/// What the store is to do for one subject.
+/// A task of the store for one subject.
 #[derive(Debug)]
 pub(in crate::engine) struct Task {
     pub check: Rc<Check>,
@@ -48,12 +48,12 @@ pub(in crate::engine) enum Work {
     Settle { due: Due, receipt: Rc<Outcome> },
 }
 
-/// What is due after a grant.
+/// A settlement that is due after a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Due {
-    /// So many of its units are refunded: another policy has denied the request, or it has cost less than was reserved.
+    /// Refund this number of its units: another policy has denied the request, or it has cost less than was reserved.
     Refund(u64),
-    /// So many units more are charged: the request has cost more than was reserved.
+    /// Charge this number of units more: the request has cost more than was reserved.
     Charge(u64),
     /// The permits of so many requests are released: the requests have ended.
     Release(u32),
@@ -73,7 +73,7 @@ impl Due {
     }
 }
 
-/// What to settle in the store.
+/// A settlement for the store.
 #[derive(Debug)]
 pub(in crate::engine) struct Settlement {
     pub check: Rc<Check>,
@@ -99,7 +99,7 @@ impl Task {
         }
     }
 
-    /// How many requests the task is about, and their cost. Those that only ask what is left take nothing, and so count for none.
+    /// Returns the number of requests that the task is for, and their cost. Quota requests are charged nothing, and so do not count.
     pub fn ask(&self) -> Ask {
         let requests = match &self.work {
             Work::Ask { .. } if self.check.mode == Mode::Enquiry => 0,
@@ -110,12 +110,12 @@ impl Task {
         self.check.ask(requests)
     }
 
-    /// Whether it asks about this check, for requests that wait.
+    /// True if it asks this check, for requests that wait.
     pub fn asks_about(&self, check: &Check) -> bool {
         matches!(self.work, Work::Ask { .. }) && *self.check == *check
     }
 
-    /// Whether one script call can do this task and the other.
+    /// True if one script call can do this task and the other.
     pub fn goes_with(&self, other: &Self) -> bool {
         let asks = |task: &Self| matches!(task.work, Work::Ask { .. } | Work::Lend { .. });
         asks(self) && asks(other) && Arc::ptr_eq(&self.plan, &other.plan)
@@ -134,7 +134,7 @@ fn signed(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
 }
 
-/// How many requests wait.
+/// The number of requests that wait.
 pub(in crate::engine) fn count(waiters: &[Waiter]) -> u32 {
     u32::try_from(waiters.len()).unwrap_or(u32::MAX)
 }
@@ -157,7 +157,7 @@ impl Command {
         }
     }
 
-    /// Which script of its plan it calls.
+    /// The script of its plan that it calls.
     fn script(&self) -> ScriptKind {
         match &*self.tasks {
             [Task { work: Work::Ask { .. } | Work::Lend { .. }, .. }] => ScriptKind::Check,
@@ -176,7 +176,7 @@ pub(in crate::engine) fn tasks(batch: &[Command]) -> impl Iterator<Item = &Task>
     batch.iter().flat_map(|command| &command.tasks)
 }
 
-/// Which request asks about which tag.
+/// Lists the tags of the checks, each with the request that asks.
 pub(super) fn asks(batch: &[Command]) -> impl Iterator<Item = (&[u8], StreamId)> + Clone {
     tasks(batch)
         .flat_map(|task| task.waiters().iter().map(|waiter| (task.check.tag.as_slice(), waiter.stream)))
@@ -218,7 +218,7 @@ impl Body {
         true
     }
 
-    /// Whether a command before has this source.
+    /// True if a command before has this source.
     fn has_source(&self, source: &str) -> bool {
         self.sources.iter().any(|(plan, script)| plan.source_of(*script) == source)
     }

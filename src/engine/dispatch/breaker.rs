@@ -36,7 +36,7 @@ pub(super) const SHORTEST_PAUSE: Micros = Micros::from_millis(100);
 /// answer to the next probe, a store that recovers is in use again within a second.
 const LONGEST_PAUSE: Micros = Micros::from_millis(400);
 
-/// What carries a probe.
+/// The request or the batch that carries a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carrier {
     /// A request that waits for its batch.
@@ -45,7 +45,7 @@ pub(super) enum Carrier {
     Batch(BatchId),
 }
 
-/// Whether the store is asked.
+/// The state of the breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Closed { history: History },
@@ -68,7 +68,7 @@ impl Breaker {
         Self { state: State::Closed { history: 0 }, opened: Micros::ZERO, jitter: Random::new(seed) }
     }
 
-    /// Whether a request may wait for the store now. If the breaker is not closed, that request is the probe. Changes nothing.
+    /// True if a request may wait for the store now. If the breaker is not closed, that request is the probe. Changes nothing.
     pub fn admits(&self, now: Micros) -> bool {
         match self.state {
             State::Closed { .. } => true,
@@ -86,7 +86,7 @@ impl Breaker {
         }
     }
 
-    /// Whether anything may be sent: a probe, or everything. While a probe is in flight nothing follows it.
+    /// True if anything may be sent: a probe, or everything. While a probe is in flight nothing follows it.
     pub fn sends(&self, now: Micros) -> bool {
         match self.state {
             State::Closed { .. } | State::Probing { carrier: Carrier::Request(_), .. } => true,
@@ -126,12 +126,12 @@ impl Breaker {
         !matches!(self.state, State::Closed { .. })
     }
 
-    /// Whether it remembers no failure.
+    /// True if it remembers no failure.
     pub const fn is_healthy(&self) -> bool {
         matches!(self.state, State::Closed { history: 0 })
     }
 
-    /// Whether the last answer was unusable, or there was none since the breaker opened.
+    /// True if the last answer was unusable, or there was none since the breaker opened.
     pub const fn is_suspect(&self) -> bool {
         !matches!(self.state, State::Closed { history } if history & 1 == 0)
     }

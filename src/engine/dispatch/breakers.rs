@@ -8,12 +8,12 @@ use crate::engine::{BatchId, StreamId};
 use crate::policy::key;
 use crate::time::Micros;
 
-/// How long breakers have been open, and how much of the store is not asked.
+/// The time for which breakers have been open, and the part of the store that is not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// The time since the first of the open breakers opened.
     pub lasted: Micros,
-    /// How many 64ths of the slots are not asked about; `None` if the store is not asked at all.
+    /// The number of 64ths of the slots that are not asked about; `None` if the store is not asked at all.
     pub slots: Option<u32>,
 }
 
@@ -31,12 +31,12 @@ impl Breakers {
         Self { store: Breaker::new(seed), parts: Vec::new(), seed }
     }
 
-    /// Whether the store is asked at all now.
+    /// True if the store is asked at all now.
     pub fn store_admits(&self, now: Micros) -> bool {
         self.store.admits(now)
     }
 
-    /// Whether the slots of this tag are asked about now.
+    /// True if the slots of this tag are asked about now.
     pub fn slots_admit(&self, tag: &[u8], now: Micros) -> bool {
         let part = self.place(tag).and_then(|place| self.parts.get(place));
         part.is_none_or(|(_, part)| part.admits(now))
@@ -99,7 +99,7 @@ impl Breakers {
         }
     }
 
-    /// Where in `parts` the breaker of this tag is.
+    /// The index in `parts` of this tag's breaker.
     fn place(&self, tag: &[u8]) -> Option<usize> {
         if self.parts.is_empty() {
             return None;
@@ -108,7 +108,7 @@ impl Breakers {
         self.parts.iter().position(|(other, _)| *other == part)
     }
 
-    /// Whether anything may be sent.
+    /// True if anything may be sent.
     pub fn sends(&self, now: Micros) -> bool {
         self.store.sends(now)
     }
@@ -124,12 +124,12 @@ impl Breakers {
         }
     }
 
-    /// Whether any slots are suspect.
+    /// True if any slots are suspect.
     pub fn any_suspect(&self) -> bool {
         self.parts.iter().any(|(_, part)| part.is_suspect())
     }
 
-    /// Whether the slots of this tag are suspect.
+    /// Returns the slots of this tag, normal or suspect.
     pub fn slots(&self, tag: &[u8]) -> Slots {
         let part = self.place(tag).and_then(|place| self.parts.get(place));
         if part.is_some_and(|(_, part)| part.is_suspect()) { Slots::Suspect } else { Slots::Normal }
@@ -160,7 +160,7 @@ impl Breakers {
         self.store.answered();
     }
 
-    /// Whether no breaker remembers a failure.
+    /// True if no breaker remembers a failure.
     pub fn all_healthy(&self) -> bool {
         self.parts.is_empty() && self.store.is_healthy()
     }
@@ -170,18 +170,18 @@ impl Breakers {
         self.store.failed(by, now)
     }
 
-    /// Whether the store as a whole is not asked, but for a probe.
+    /// True if the store as a whole is not asked, but for a probe.
     pub const fn is_open(&self) -> bool {
         self.store.is_open()
     }
 
-    /// How many breakers are open.
+    /// The number of open breakers.
     pub fn open(&self) -> u64 {
         let parts = self.parts.iter().filter(|(_, part)| part.is_open()).count() as u64;
         parts.saturating_add(u64::from(self.store.is_open()))
     }
 
-    /// How much of the store is not asked, and since when; `None` if all breakers are closed.
+    /// Returns the part of the store that is not asked, and since when; `None` if all breakers are closed.
     pub fn outage(&self, now: Micros) -> Option<Outage> {
         if self.store.is_open() {
             return Some(Outage { lasted: now.since(self.store.opened), slots: None });

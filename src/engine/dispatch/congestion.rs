@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many tasks may be in flight: congestion control by delay, as in TCP Vegas, BBR and Copa.
+//! The maximum number of tasks in flight: congestion control by delay, as in TCP Vegas, BBR and Copa.
 //!
-//! The controller learns from answers only. The shortest recent round trip is the **distance**. What round trips take beyond
-//! it is **queueing**: the store has more to do than it can. What the deadline leaves beyond the distance is the **slack**.
-//! The congestion window (`cwnd`) is the number of tasks that may be in flight:
+//! The controller learns from answers only. The shortest recent round trip is the **distance**. The time of round trips beyond it is
+//! **queueing**: the store has more to do than it can. The time of the deadline beyond the distance is the **slack**. The congestion window
+//! (`cwnd`) is the number of tasks that may be in flight:
 //!
 //! | queueing | the congestion window |
 //! |---|---|
@@ -12,16 +12,16 @@
 //! | up to 1/2 | stays; trials |
 //! | more | becomes what the store does in the distance and 3/8 of the slack |
 //!
-//! How much the store does is its **delivery rate**, counted from answers as in BBR: the tasks that were answered between two
-//! answers, divided by the time between them. So one slow answer is enough to find the right window.
+//! The speed of the store is its **delivery rate**, counted from answers as in BBR: the tasks that were answered between two answers,
+//! divided by the time between them. So one slow answer is enough to find the right window.
 //!
-//! A queue that never empties looks like distance. So if the shortest round trip of a span is longer than before, the window
-//! becomes small for one round trip, and the real distance shows. If fewer tasks in flight do not shorten the round trips,
-//! there is no queue: the store is farther away than before. The same holds if more tasks in flight do not lengthen them. While the
-//! window grows slowly or stays, [trials](super::trials) find that out.
+//! A queue that never empties looks like distance. So if the shortest round trip of a span is longer than before, the window becomes small
+//! for one round trip, and the real distance shows. If fewer tasks in flight do not shorten the round trips, there is no queue: the store
+//! is farther away than before. The same is true if more tasks in flight do not lengthen them. While the window grows slowly or stays,
+//! [trials](super::trials) find that out.
 //!
-//! A failure says nothing about delay, and one slow answer says little. So the queueing of the fastest of the last two to four
-//! answers counts.
+//! A failure says nothing about delay, and one slow answer says little. So the queueing of the fastest of the last two to four answers
+//! counts.
 
 use super::batch::MAX_TASKS;
 use super::trials::{Shown, Trials};
@@ -91,13 +91,13 @@ pub(super) struct Sample {
     pub took: Micros,
     /// The uptime at which it was sent.
     pub sent: Micros,
-    /// How many tasks were in flight when it was sent, including its own.
+    /// The number of tasks in flight when it was sent, including its own.
     pub in_flight: usize,
-    /// How many batches are in flight now.
+    /// The number of batches in flight now.
     pub batches: usize,
-    /// How many tasks were answered, including its own, since the last answer before it was sent; and that time.
+    /// The number of tasks answered, including its own, since the last answer before it was sent; and that time.
     pub done: (usize, Micros),
-    /// How many tasks it had.
+    /// The number of its tasks.
     pub tasks: usize,
 }
 
@@ -113,7 +113,7 @@ struct Worst {
 /// The congestion window of the normal or the suspect slots. Times are the worker's uptime.
 #[derive(Debug)]
 pub(super) struct Congestion {
-    /// How many tasks may be in flight.
+    /// The number of tasks that may be in flight.
     cwnd: usize,
     deadline: Micros,
     distance: RecentMin,
@@ -156,12 +156,12 @@ impl Congestion {
         }
     }
 
-    /// How many tasks may be in flight.
+    /// The number of tasks that may be in flight.
     pub const fn cwnd(&self) -> usize {
         self.cwnd
     }
 
-    /// How long after a batch the next may be sent without waiting for the answer. A far store needs several batches in flight,
+    /// The interval after a batch in which the next is not sent unless the answer comes. A distant store needs several batches in flight,
     /// evenly spread, because a request that waits long for its batch has too little of its deadline left.
     pub fn pace(&self) -> Micros {
         let distance = self.distance.get().unwrap_or_default();
@@ -169,10 +169,10 @@ impl Congestion {
         spread.max(SLOW.min(Micros(self.deadline.since(distance).0 / 4)))
     }
 
-    /// The same for a batch that asks only about subjects that a batch in flight asks about already. Further requests for them join its
-    /// tasks. Where the store is slow, such a batch waits for the answer: if it did not, each worker would have several commands about a
-    /// hot subject in the queue of its shard. It waits for as long as answers were queued lately: a single slow one does not stop the
-    /// worker, nor does a far store. What is beyond the shortest trip ever is queueing here, because a queue of other workers may stay.
+    /// The same for a batch whose subjects are all in batches in flight already. Further requests for them join its tasks. If the store is
+    /// slow, such a batch waits for the answer: otherwise each worker would have several commands for a hot subject in the queue of its
+    /// shard. It waits for as long as answers were queued lately: a single slow one does not stop the worker, and a distant store does not.
+    /// The time beyond the shortest trip ever is queueing here, because a queue of other workers may stay.
     pub fn pace_of_repeats(&self) -> Micros {
         let lately = self.trips.iter().take(2).flatten().min().copied().unwrap_or_default();
         let slack = self.deadline.since(self.distance.get().unwrap_or_default());
@@ -180,8 +180,8 @@ impl Congestion {
         self.pace().max(Micros(queued.0 / 4 * 5).min(Micros(slack.0 / 8 * 5)))
     }
 
-    /// How many tasks one batch may have when this many are in flight. If there are several batches at a time, each takes
-    /// its part of the window, so that the store is busy evenly. But half a window may be sent at once.
+    /// The number of tasks that one batch may have when this many are in flight. If there are several batches at a time, each has its share
+    /// of the window, so that the store is busy evenly. But half a window may be sent at once.
     pub fn batch(&self, in_flight: usize, batches_in_flight: usize) -> usize {
         let distance = self.distance.get().unwrap_or_default();
         // A long queue must become shorter, so it must not lead to more batches.
@@ -196,7 +196,7 @@ impl Congestion {
         share.max(free).max((self.cwnd / 2).saturating_sub(in_flight)).min(MAX_TASKS)
     }
 
-    /// How many more tasks can be answered in time, if `in_flight` are in flight and `free` more may be sent at once.
+    /// The number of further tasks that can be answered in time, if `in_flight` are in flight and `free` more may be sent at once.
     pub fn may_wait(&self, in_flight: usize, free: usize) -> usize {
         let Some(distance) = self.distance.get() else { return usize::MAX };
         let trips = self.trips.iter().flatten();
@@ -209,7 +209,7 @@ impl Congestion {
             let (tasks, took) = self.rates.iter().fold((0_usize, Micros::ZERO), |(tasks, took), rate| {
                 (tasks.saturating_add(rate.0), took.plus(rate.1))
             });
-            // What the window has room for is sent at once. While there is little to do, the rate says how little it is.
+            // Tasks that fit into the window are sent at once. If there is little to do, the rate is low for that reason alone.
             scaled(tasks, time, took).saturating_sub(in_flight).max(free)
         } else {
             let rest = self.deadline.since(slowest.plus(self.pace()));
@@ -246,7 +246,7 @@ impl Congestion {
         best
     }
 
-    /// How many tasks the store does in this time, at the best rate of this many of the last answers.
+    /// The number of tasks that the store does in this time, at the best rate of this many of the last answers.
     fn done_in(&self, time: Micros, answers: usize) -> usize {
         self.rates.iter().take(answers).map(|(tasks, took)| scaled(*tasks, time, *took)).max().unwrap_or(0)
     }
@@ -361,7 +361,7 @@ impl Congestion {
         }
     }
 
-    /// The store is this far away now.
+    /// Sets a new distance of the store.
     fn moved(&mut self, distance: Micros, at: Micros) {
         self.distance = RecentMin { current: Some(distance), previous: None, turned: at };
         self.trips = [None; TRIPS];
@@ -371,8 +371,8 @@ impl Congestion {
         self.round = at;
     }
 
-    /// Whether the round trip is long without a queue of ours. If fewer tasks in flight do not shorten it, the store is
-    /// farther away, or other clients keep it busy.
+    /// True if the round trip is long without a queue of this worker. If fewer tasks in flight do not shorten it, the store is farther
+    /// away, or other clients keep it busy.
     fn has_moved(&mut self, in_flight: usize, took: Micros, at: Micros) -> bool {
         let worst = self.worst.get_or_insert(Worst { in_flight, trip: took, less: (Micros(u64::MAX), 0) });
         let is_less = in_flight.saturating_mul(4) <= worst.in_flight.saturating_mul(3);

@@ -41,9 +41,9 @@ pub(super) struct InFlightBatch {
     pub journal: Vec<Entry>,
     /// With the entries of the journal.
     pub tasks: usize,
-    /// How many tasks were in flight when it was sent, including its own.
+    /// The number of tasks in flight when it was sent, including its own.
     in_flight: usize,
-    /// How many tasks of its slots had been answered when it was sent, and when the last of those answers came.
+    /// The number of tasks of its slots that had been answered when it was sent, and the time of the last of those answers.
     done: (usize, Now),
     pub sent: Now,
     /// When it becomes overdue, in loop time.
@@ -57,7 +57,7 @@ pub(super) struct InFlightBatch {
 }
 
 impl InFlightBatch {
-    /// Whether it has only entries of the journal, or the write of the usage journal. Then it says nothing about requests.
+    /// True if it has only entries of the journal, or the write of the usage journal. Then it says nothing about requests.
     pub const fn is_journal(&self) -> bool {
         self.commands.is_empty()
     }
@@ -67,14 +67,14 @@ impl InFlightBatch {
     }
 }
 
-/// What is in flight about the normal or the suspect slots, but for the journal's own batches.
+/// The load in flight of the normal or the suspect slots, without the journal's own batches.
 #[derive(Clone, Copy, Default)]
 struct Load {
-    /// How many batches, with those that wait for their connection.
+    /// The number of batches, with those that wait for their connection.
     batches: usize,
-    /// How many of them were sent.
+    /// The number of batches that were sent.
     sent: usize,
-    /// How many tasks these have.
+    /// The number of tasks of these.
     tasks: usize,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct InFlight {
     batches: Vec<InFlightBatch>,
     next_id: BatchId,
     congestion: BySlots<Congestion>,
-    /// How many tasks have been answered, and when the last answer came.
+    /// The number of tasks that have been answered, and the time of the last answer.
     done: BySlots<(usize, Now)>,
     deadline: Micros,
     /// The uptime of the store's last answer.
@@ -131,8 +131,8 @@ impl InFlight {
         load
     }
 
-    /// Whether one more task than the `waiting` ones could not be answered in time. Never while nothing is in flight, because
-    /// then the next batch is sent at once, and the requests that wait may have been decided meanwhile.
+    /// True if one more task than the `waiting` ones could not be answered in time. Never while nothing is in flight, because then the next
+    /// batch is sent at once, and the requests that wait may have been decided meanwhile.
     pub fn is_crowded(&self, slots: Slots, waiting: usize) -> bool {
         let in_flight = self.load(slots).tasks;
         if in_flight == 0 {
@@ -143,7 +143,7 @@ impl InFlight {
         places < usize::MAX && waiting >= places
     }
 
-    /// How many more tasks may be in flight beside these, without regard to when they are sent.
+    /// The number of further tasks that may be in flight beside these, without regard to when they are sent.
     fn free(&self, slots: Slots, load: Load) -> usize {
         if load.batches >= MAX_BATCHES {
             return 0;
@@ -152,7 +152,7 @@ impl InFlight {
         self.congestion.of(slots).cwnd().saturating_sub(load.tasks)
     }
 
-    /// How many tasks of the queue may be sent now.
+    /// The number of tasks of the queue that may be sent now.
     pub fn room(&self, slots: Slots, queue: &Queue, now: Now) -> usize {
         let (congestion, load) = (self.congestion.of(slots), self.load(slots));
         if load.batches > 0 {
@@ -170,7 +170,7 @@ impl InFlight {
         (self.free(slots, self.load(slots)) > 0).then(|| youngest.plus(self.pace(slots, queue)))
     }
 
-    /// How long after a batch the next may be sent without waiting for the answer.
+    /// The interval after a batch in which the next is not sent unless the answer comes.
     fn pace(&self, slots: Slots, queue: &Queue) -> Micros {
         let congestion = self.congestion.of(slots);
         let (pace, of_repeats) = (congestion.pace(), congestion.pace_of_repeats());
@@ -228,12 +228,12 @@ impl InFlight {
         Some(batch.commands.len().saturating_add(batch.journal.len()))
     }
 
-    /// Whether a batch of the journal's own is in flight.
+    /// True if a batch of the journal's own is in flight.
     pub fn has_journal(&self) -> bool {
         self.batches.iter().any(|batch| batch.is_journal() && !batch.journal.is_empty())
     }
 
-    /// Whether a batch with entries of the journal is overdue.
+    /// True if a batch with entries of the journal is overdue.
     pub fn is_journal_late(&self) -> bool {
         self.batches.iter().any(|batch| batch.late && !batch.journal.is_empty())
     }

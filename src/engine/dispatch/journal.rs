@@ -22,7 +22,7 @@ use crate::resp;
 use crate::response::{PolicyDenial, Warning};
 use crate::time::Micros;
 
-/// How long an entry waits for a batch that is sent anyway.
+/// The time for which an entry waits for a batch that is sent anyway.
 const DELAY: Micros = Micros::from_millis(100);
 
 /// At most this many entries wait; further denials are only counted.
@@ -31,7 +31,7 @@ const MAX_WAITING: usize = 1_024;
 /// At most this many entries in one batch.
 const MAX_SENT: usize = 32;
 
-/// What [`Journal::take`] adds to an entry, in bytes at most: the name of the command, the key, numbers.
+/// The maximum number of bytes that [`Journal::take`] adds to an entry: the name of the command, the key, numbers.
 const ADDED: usize = 256;
 
 /// At most so many warnings are remembered, so that they are not written again.
@@ -48,9 +48,9 @@ const PAUSE: Micros = Micros::from_secs(1);
 pub(in crate::engine) struct Entry {
     /// The uptime at which it was made.
     at: Micros,
-    /// How many denials were not written before it, since the last entry.
+    /// The number of denials that were not written before it, since the last entry.
     skipped: u64,
-    /// How many fields, and their names and values, as bulk strings.
+    /// The number of fields, and their names and values, as bulk strings.
     fields: usize,
     bytes: Vec<u8>,
 }
@@ -85,9 +85,9 @@ pub(in crate::engine) struct Journal {
     waiting: Vec<Entry>,
     /// The hash of each subject and limit that a warning was written about, and the uptime until which none is written again.
     warned: Generations<u64, Micros>,
-    /// How many denials were not written since the last entry.
+    /// The number of denials that were not written since the last entry.
     skipped: u64,
-    /// How many denials were not written although they were drawn.
+    /// The number of denials that were not written although they were drawn.
     dropped: u64,
     /// The uptime until which nothing is written, if the last entries could not be.
     paused: Option<Micros>,
@@ -177,12 +177,12 @@ impl Journal {
         Some(Entry { skipped, ..Entry::new(uptime) })
     }
 
-    /// Whether this denial is drawn.
+    /// True if this denial is drawn.
     fn draws(&mut self) -> bool {
         self.random.draw_high() % 100 < u64::from(self.settings.sample_percent)
     }
 
-    /// Whether one more entry may be made now. If so, it counts.
+    /// True if one more entry may be made now. If so, it counts.
     fn has_room(&mut self, uptime: Micros) -> bool {
         let (began, count) = &mut self.second;
         if uptime.since(*began) >= Micros::from_secs(1) {
@@ -193,7 +193,7 @@ impl Journal {
         has_room
     }
 
-    /// How many denials were not written although they were drawn.
+    /// The number of denials that were not written although they were drawn.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -216,7 +216,7 @@ impl Journal {
         Some(self.paused.map_or(due, |until| until.max(due)))
     }
 
-    /// Whether entries must not share a batch with requests, because the last ones could not be written.
+    /// True if entries must not share a batch with requests, because the last ones could not be written.
     pub const fn is_suspect(&self) -> bool {
         self.paused.is_some()
     }
@@ -258,7 +258,7 @@ impl Journal {
         }
     }
 
-    /// Nothing of a batch was sent: its entries wait again.
+    /// A batch was not sent: its entries wait again.
     pub fn put_back(&mut self, mut entries: Vec<Entry>) {
         entries.append(&mut self.waiting);
         self.waiting = entries;

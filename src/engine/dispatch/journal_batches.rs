@@ -28,7 +28,7 @@ impl Dispatch {
         is_due.then_some(slots)
     }
 
-    /// Whether entries of the journal may be sent behind requests.
+    /// True if entries of the journal may be sent behind requests.
     fn may_share(&self) -> bool {
         let is_well = self.journal.as_ref().is_some_and(|journal| !journal.is_suspect());
         is_well
@@ -105,7 +105,7 @@ impl Dispatch {
         }
     }
 
-    /// How many denials are not in the journal although they were drawn.
+    /// The number of denials that are not in the journal although they were drawn.
     pub const fn journal_dropped(&self) -> u64 {
         match &self.journal {
             Some(journal) => journal.dropped(),
@@ -114,7 +114,7 @@ impl Dispatch {
     }
 }
 
-/// What is wrong with the next reply, if anything is.
+/// Returns the failure in the next reply, if there is one.
 fn failure_in(replies: &mut &[u8], took: Micros, deadline: Micros) -> Option<StoreFailure> {
     let Ok(Some((reply, length))) = resp::decode_within(replies, bridge::REPLY) else {
         return Some(StoreFailure::BadReply);

@@ -45,13 +45,13 @@ pub(super) use in_flight::store_of;
 pub(super) use slots::BySlots;
 pub use slots::Slots;
 
-/// A probe finds out whether the store answers again. What it carries may be lost, so it carries at most this many settlements.
+/// A probe finds out whether the store answers again. Its tasks may be lost, so it carries at most this many settlements.
 const PROBE_SETTLEMENTS: usize = 1;
 
 /// While so many settlements wait, no charges of other regions are taken.
 const MAX_CHARGES: usize = 1_024;
 
-/// Which charges a store takes.
+/// The charges that a store accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charges {
     None,
@@ -60,14 +60,14 @@ pub(super) enum Charges {
     All,
 }
 
-/// Why the store is not asked about a check.
+/// The reason for which the store is not asked for a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotAsked {
     BreakerOpen,
     Overloaded,
 }
 
-/// What has become of a task.
+/// The end of a task.
 pub(super) enum End {
     /// The store answered.
     Answered(Rc<Outcome>),
@@ -95,7 +95,7 @@ impl Command {
     }
 }
 
-/// What has become of a write of the usage journal.
+/// The end of a write of the usage journal.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum UsageEnd {
     Written,
@@ -141,13 +141,13 @@ pub(super) struct Dispatch {
     in_flight: InFlight,
     breakers: Breakers,
     replicas: Replicas,
-    /// What is to be written to the journal, if there is one.
+    /// The entries to write to the journal, if there is one.
     pub journal: Option<Journal>,
     /// The batch that is the write of the usage journal, while it is in flight.
     usage: Option<BatchId>,
     failures: Vec<StoreFailure>,
     abandoned: Vec<BatchId>,
-    /// How many batches and commands were sent.
+    /// The numbers of batches and commands that were sent.
     sent: (u64, u64),
     /// The batches that were answered, for the histograms.
     pub samples: Samples,
@@ -200,7 +200,7 @@ impl Dispatch {
     /// Asks the store of another region for a loan. Does nothing while its breaker is open, or while its answers come late.
     pub fn lend(&mut self, asks: Rc<Check>, of: Subject, units: u32, now: Now) {
         let slots = self.breakers.slots(&asks.tag);
-        // What a probe takes in advance may be lost.
+        // Units that a probe asks for in advance may be lost.
         let units = if self.breakers.is_open() { units.min(1) } else { units };
         let is_crowded = self.in_flight.is_crowded(slots, self.queues.of(slots).len());
         if let Some(plan) = self.config.plan(&asks).filter(|_| self.sends(now) && !is_crowded) {
@@ -208,12 +208,12 @@ impl Dispatch {
         }
     }
 
-    /// Whether anything is sent to the store now. Otherwise its breaker is open.
+    /// True if anything is sent to the store now. Otherwise its breaker is open.
     fn sends(&self, now: Now) -> bool {
         self.breakers.sends(now.uptime)
     }
 
-    /// Which charges of other regions are taken now. The others had better wait where they come from, and become fewer.
+    /// Says which charges of other regions the store accepts now. The others wait in the debits of this worker, where they are added up.
     pub fn takes_charges(&self, now: Now) -> Charges {
         let waiting = self.queues.normal.settlements().saturating_add(self.queues.suspect.settlements());
         match (self.sends(now) && waiting < MAX_CHARGES, self.breakers.is_open()) {
@@ -237,7 +237,7 @@ impl Dispatch {
 
     // --- Batches that are sent -------------------------------------------------------------------------------------
 
-    /// Whether a batch could be sent now.
+    /// True if a batch could be sent now.
     pub fn wants_to_send(&self, now: Now) -> bool {
         let could = |slots| {
             let queue = self.queues.of(slots);
@@ -519,7 +519,7 @@ impl Dispatch {
         completed
     }
 
-    /// Nothing of a batch was sent, so its settlements are still due. They leave the batch, as far as there is room for them.
+    /// A batch was not sent, so its settlements are still due. They leave the batch, and go back into the queue unless it is full.
     fn put_back_settlements(&mut self, commands: &mut Batch) {
         let settles =
             |command: &mut Command| matches!(command.tasks[..], [Task { work: Work::Settle { .. }, .. }]);
@@ -565,12 +565,12 @@ impl Dispatch {
         !self.in_flight.is_empty()
     }
 
-    /// How many batches and commands were sent.
+    /// The numbers of batches and commands that were sent.
     pub const fn sent(&self) -> (u64, u64) {
         self.sent
     }
 
-    /// Whether the store as a whole is not asked.
+    /// True if the store as a whole is not asked.
     pub const fn is_not_asking(&self) -> bool {
         self.breakers.is_open()
     }

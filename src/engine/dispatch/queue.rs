@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What waits to be sent to the store.
+//! The task queue: the tasks that wait to be sent to the store.
 //!
-//! While one batch is in flight, everything that arrives gathers in the next one. Requests of one subject at one cost become
-//! one task, which asks for as many grants as there are requests. So a hot subject gets cheaper per request as the load
-//! grows, and the answer stays exact: the script grants as many as fit, and the requests get the grants in the order in
-//! which they came. Each task is a command of its own, for the slot of its subject. If one Redis has all slots, one command
-//! asks about many subjects, which makes them cheaper too.
+//! While one batch is in flight, everything that arrives gathers in the next one. Requests of one subject at one cost become one task,
+//! which asks for as many grants as there are requests. So the cost per request of a hot subject falls as the load grows, and the answer
+//! stays exact: the script grants as many as fit, and the requests get the grants in the order in which they came. Each task is a command
+//! of its own, for the slot of its subject. If one Redis has all slots, one command asks about many subjects, which costs less.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -31,7 +30,7 @@ const SETTLEMENTS_LOOKED_AT: usize = 256;
 /// While settlements wait, one task in this many is a settlement, and the others are checks.
 const SETTLEMENT_SHARE: usize = 8;
 
-/// Of so few tasks the one that asks about a subject is found by looking at each. A hash of the subject costs as much.
+/// With at most this many tasks, the task of a subject is found by looking at each. A hash of the subject costs as much.
 const FEW: usize = 8;
 
 /// A task that waits, and the form in which its command is sent.
@@ -49,11 +48,11 @@ pub(super) struct Queue {
     waiting: VecDeque<Waiting>,
     /// The number of the first of them; the others are numbered in this order.
     first: u64,
-    /// Of each check, the number of the task that asks about it, while more than [`FEW`] wait. Further requests join it until it is sent.
+    /// The number of the task for each check, while more than [`FEW`] wait. Further requests join it until it is sent.
     numbers: HashMap<Rc<Check>, u64, Seed>,
-    /// What is to be settled, oldest first.
+    /// The settlements, oldest first.
     settlements: VecDeque<Task>,
-    /// How many tasks were sent since the last settlement.
+    /// The number of tasks sent since the last settlement.
     before_settlements: usize,
     /// The memory of a batch that has ended, for the next one.
     spare: Batch,
@@ -66,7 +65,7 @@ impl Queue {
         Self { topology, waiting, first: 0, numbers, settlements, before_settlements: 0, spare }
     }
 
-    /// Whether a task waits that a request with this check would join.
+    /// True if a task waits that a request with this check would join.
     pub fn asks_about(&self, check: &Check) -> bool {
         self.find(check).is_some()
     }
@@ -112,7 +111,7 @@ impl Queue {
         self.add_last(Task { check: Rc::clone(check), plan: Arc::clone(plan), work });
     }
 
-    /// Adds a loan that nobody waits for.
+    /// Adds a loan. No request waits for it.
     pub fn lend(&mut self, asks: Rc<Check>, plan: Arc<Plan>, (units, of): (u32, Subject)) {
         self.add_last(Task { check: asks, plan, work: Work::Lend { units, of } });
     }
@@ -122,10 +121,10 @@ impl Queue {
         self.put(self.waiting.len().saturating_sub(1));
     }
 
-    /// Adds what is to be settled. Returns whether there was room for it.
+    /// Adds a settlement. Returns `true` unless the queue is full.
     ///
-    /// What is due for one subject shares a task: refunds to one grant, releases of permits that expire together, and all charges,
-    /// because a charge does not depend on the grant.
+    /// Settlements of one subject share a task: refunds to one grant, releases of permits that expire together, and all charges, because a
+    /// charge does not depend on the grant.
     pub fn settle(&mut self, Settlement { check, due, receipt }: Settlement, plan: &Arc<Plan>) -> bool {
         for task in self.settlements.iter_mut().rev().take(SETTLEMENTS_LOOKED_AT) {
             if let Work::Settle { due: other, receipt: from } = &mut task.work
@@ -179,12 +178,12 @@ impl Queue {
         }
     }
 
-    /// How many settlements wait.
+    /// The number of waiting settlements.
     pub fn settlements(&self) -> usize {
         self.settlements.len()
     }
 
-    /// How many tasks wait. Settlements do not count, because they are sent when there is room.
+    /// The number of waiting tasks. Settlements do not count, because they are sent when there is room.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -193,7 +192,7 @@ impl Queue {
         self.waiting.is_empty() && self.settlements.is_empty()
     }
 
-    /// Whether checks wait and nothing else, [`FEW`] at most, and `is_meant` holds for each.
+    /// True if checks wait and nothing else, [`FEW`] at most, and `is_meant` holds for each.
     pub fn only_asks(&self, is_meant: &dyn Fn(&Check) -> bool) -> bool {
         let asks = |waiting: &Waiting| {
             matches!(waiting.task.work, Work::Ask { .. }) && is_meant(&waiting.task.check)
@@ -202,9 +201,9 @@ impl Queue {
         are_few && self.settlements.is_empty() && self.waiting.iter().all(asks)
     }
 
-    /// The next batch to send, of at most this many tasks, of which so many may be settlements: checks, then settlements. Some
-    /// places are kept for these, so that they are sent even if there are many checks. A request that no longer waits, by `waits`,
-    /// leaves its task.
+    /// Returns the next batch to send, with at most `most` tasks, at most `most_settlements` of them settlements: checks, then settlements.
+    /// Some places are kept for settlements, so that they are sent even if there are many checks. A request that no longer waits, by
+    /// `waits`, leaves its task.
     pub fn take(
         &mut self,
         most: usize,
@@ -307,7 +306,7 @@ mod tests {
         Settlement { check: Rc::clone(check), due, receipt: Rc::clone(receipt) }
     }
 
-    /// What a queue would send: how many checks and how many settlements.
+    /// The numbers of checks and settlements that a queue would send.
     fn take(queue: &mut Queue, most: usize) -> (usize, usize) {
         let batch = queue.take(most, usize::MAX, &|_| true).unwrap_or_default();
         assert!(batch.iter().all(|command| !command.tasks.is_empty()), "a reply is owed to each command");
@@ -356,7 +355,7 @@ mod tests {
             (batch.len(), batch.iter().filter(|of| matches!(of.tasks[0].work, Work::Settle { .. })).count())
         };
         assert_eq!([settlements(16, 1), settlements(16, 1), settlements(16, 0)], [(4, 1), (1, 1), (0, 0)]);
-        // What went before there were any settlements is not counted against the checks.
+        // Checks sent before there were any settlements do not reduce the share of later checks.
         let mut queue = queue(100, 0);
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0); 3]);
         let receipt = Outcome { granted: 1, ..Outcome::NONE };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many replicas have what a batch has granted: `WAIT`, behind the commands of the batch. Redis answers it when so many replicas
+//! The number of replicas that have the grants of a batch: `WAIT`, behind the commands of the batch. Redis answers it when so many replicas
 //! have acknowledged what was written before, or after its time-out, with their number.
 
 use super::StoreFailure;
@@ -9,11 +9,11 @@ use crate::bridge;
 use crate::engine::clock::Now;
 use crate::time::Micros;
 
-/// For so long after replicas were missing, Redis waits for them for a shorter time. Otherwise all requests would wait for replicas
-/// that are gone.
+/// For so long after replicas were missing, Redis waits for them for a shorter time. Otherwise all requests would wait for replicas that
+/// are unavailable.
 const IMPATIENT: Micros = Micros::from_secs(1);
 
-/// What a batch asks of the replicas of its store.
+/// The demands of a batch on the replicas of its store.
 #[derive(Debug)]
 pub(super) struct Replicas {
     min: u32,
@@ -27,7 +27,7 @@ impl Replicas {
         Self { min, deadline, missed: None }
     }
 
-    /// Whether there is a `WAIT` behind these commands.
+    /// True if there is a `WAIT` behind these commands.
     pub fn are_awaited(&self, batch: &Batch) -> bool {
         self.min > 0 && batch::tasks(batch).any(|task| !matches!(task.work, Work::Settle { .. }))
     }

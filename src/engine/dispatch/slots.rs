@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Normal and suspect slots. A batch is answered when all of its commands are, so one shard that hangs would delay every
-//! request that shares a batch with it. Slots whose last answer was an error are therefore *suspect*: they have their own
-//! queue, batches and congestion window.
+//! Normal and suspect slots. A batch is answered when all of its commands are, so one shard that hangs would delay every request that
+//! shares a batch with it. If the last answer of some slots was an error, these are therefore *suspect*: they have their own queue, batches
+//! and congestion window.
 
-/// Which slots a batch is about.
+/// The slots of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slots {
-    /// Those without a failure since their last answer.
+    /// The slots without a failure since their last answer.
     Normal,
-    /// Those whose last answer was an error.
+    /// The slots whose last answer was an error.
     Suspect,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a store is asked for although no request waits for it: loans, and charges of other regions.
+//! Tasks for which no request waits: loans, and charges of other regions.
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ fn at(uptime: u64) -> Now {
     Now { host: Micros(uptime), uptime: Micros(uptime), loop_time: Micros(uptime) }
 }
 
-/// Of a store that has to answer within 50 ms.
+/// The dispatch for a store that has to answer within 50 ms.
 fn dispatch() -> Dispatch {
     let config = r#"{"store": {"deadline": "50ms"}, "policies": [{"name": "p", "limits":
         [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]}]}"#;
@@ -48,7 +48,7 @@ impl Dispatch {
 
 #[test]
 fn nothing_is_borrowed_from_a_store_that_does_not_answer_in_time() {
-    /// How the store is, and when that is so.
+    /// A state of the store: its name, the change that leads to it, and the expected number.
     type Row = (&'static str, fn(&mut Dispatch) -> Now, usize);
     let rows: [Row; 4] = [
         ("well", |_| at(BEGIN), 1),

@@ -16,16 +16,16 @@ const MAX_PAUSE: u32 = 64;
 /// A trial that is under way.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// How many tasks were in flight before, and how long their round trip took.
+    /// The number of tasks in flight before, and their round trip.
     in_flight: usize,
     trip: Micros,
-    /// How many more tasks may be in flight.
+    /// The number of further tasks that may be in flight.
     more: usize,
     /// A batch that was sent before this uptime shows nothing.
     since: Micros,
 }
 
-/// What a trial has shown.
+/// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     /// There is a queue. This many tasks were in flight before the trial.
@@ -38,7 +38,7 @@ pub(super) enum Shown {
 #[derive(Debug)]
 pub(super) struct Trials {
     pause: u32,
-    /// How many round trips of the pause are over.
+    /// The number of round trips of the pause that are over.
     passed: u32,
     running: Option<Trial>,
 }
@@ -59,13 +59,13 @@ impl Trials {
         self.running.is_none() && self.passed >= self.pause
     }
 
-    /// From now on `more` tasks than these may be in flight.
+    /// Begins a trial: from now on `more` tasks than these may be in flight.
     pub const fn begin(&mut self, in_flight: usize, more: usize, trip: Micros, since: Micros) {
         self.running = Some(Trial { in_flight, trip, more, since });
     }
 
-    /// What an answer shows, if it shows the result of the trial. That ends the trial. The batch took so long, and when it was
-    /// sent, so many tasks were in flight.
+    /// Returns the result of the trial, if an answer shows it. That ends the trial. `took` is the round trip of the answered batch, and
+    /// `tasks` is the number of tasks in flight when it was sent.
     pub fn result(&mut self, took: Micros, sent: Micros, tasks: usize) -> Option<Shown> {
         let Trial { in_flight, trip, more, since } = self.running?;
         if sent < since || tasks < in_flight.saturating_add(more.div_ceil(2)) {

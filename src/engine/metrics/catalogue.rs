@@ -58,7 +58,7 @@ impl Metric {
     }
 }
 
-/// What Envoy does with the values of a metric.
+/// The kind of a metric: what Envoy does with its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Adds them up.
@@ -74,11 +74,11 @@ pub enum Kind {
 /// A metric to define.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its name, to which Envoy adds its own prefix.
     pub name: String,
-    /// What an [`Info`](Kind::Info) keeps.
+    /// The value of an [`Info`](Kind::Info).
     pub value: u64,
 }
 
@@ -87,7 +87,7 @@ pub struct Definition {
 pub struct Catalogue(Vec<Definition>);
 
 impl Catalogue {
-    /// That of a configuration.
+    /// The catalogue of a configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let define = |kind, name: &str| Definition { kind, name: name.to_owned(), value: 1 };
@@ -144,7 +144,7 @@ fn name(series: &Series, config: &Config) -> String {
     }
 }
 
-/// With what the names of a tier's metrics begin.
+/// The beginning of the names of a tier's metrics.
 fn of_tier(config: &Config, policy: usize, tier: usize) -> String {
     let Some(policy) = config.policies.get(policy) else { return String::new() };
     let tier = policy.tiers.tiers.get(tier).map(|tier| escaped(&tier.name)).unwrap_or_default();
@@ -152,14 +152,14 @@ fn of_tier(config: &Config, policy: usize, tier: usize) -> String {
     ["weir.policy.", &escaped(&policy.name), separator, &tier].concat()
 }
 
-/// With what the names of the metrics of a tier's limit begin.
+/// The beginning of the names of the metrics of a tier's limit.
 fn of_limit(config: &Config, policy: usize, tier: usize, limit: usize) -> String {
     let view = config.policies.get(policy).and_then(|policy| policy.tiers.tiers.get(tier)?.views.get(limit));
     let limit = view.map(|view| escaped(view.own_name())).unwrap_or_default();
     [&of_tier(config, policy, tier), ".limit.", &limit].concat()
 }
 
-/// How large the limits are that have metrics of their own.
+/// Defines the sizes of the limits that have metrics of their own.
 fn sizes(config: &Config) -> impl Iterator<Item = Definition> {
     Series::of(config).into_iter().filter_map(move |series| {
         let Series::Asked { policy, tier, limit, full: Fullness::Half } = series else { return None };
@@ -169,8 +169,8 @@ fn sizes(config: &Config) -> impl Iterator<Item = Definition> {
     })
 }
 
-/// A name of the configuration as a part of a metric's name, whose parts are separated by dots: a dot in it becomes `%2E`. No other
-/// character of a name has a meaning there, and `%` is in none, so no two names become one.
+/// Escapes a name of the configuration as a part of a metric's name. Dots separate these parts, so a dot becomes `%2E`. No other character
+/// of a name has a meaning there, and `%` is in none, so no two names become one.
 #[must_use]
 pub fn escaped(name: &str) -> String {
     name.replace('.', "%2E")

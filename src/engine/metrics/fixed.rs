@@ -11,7 +11,7 @@ use crate::version;
 pub struct Fixed {
     /// Its name.
     pub name: &'static str,
-    /// What it measures, for the documents. The plugin has no use for it.
+    /// Its meaning, for the documents. The plugin has no use for it.
     #[cfg(not(target_arch = "wasm32"))]
     pub meaning: &'static str,
 }
@@ -99,7 +99,7 @@ metrics! {
 }
 
 metrics! {
-    /// What is true now.
+    /// The state now.
     Gauges of engine,
     /// The gauges. All workers share them, so each adds what has changed.
     GAUGES, GAUGE_COUNT;

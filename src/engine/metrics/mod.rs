@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker measures, as Envoy's statistics. Counts gather in the worker, and [`Report`](super::Report) exports them on a tick.
+//! The measurements of a worker, as Envoy's statistics. Counts gather in the worker, and [`Report`](super::Report) exports them on a tick.
 //!
 //! | file | what is inside |
 //! |---|---|
 //! | `catalogue.rs` | every metric of a configuration, by its place; hosts define them all before the first request |
-//! | `fixed.rs` | the metrics that every configuration has: names, meanings, and where the values come from |
+//! | `fixed.rs` | the metrics that every configuration has: names, meanings, and the source of their values |
 //! | `series.rs` | the metrics of each policy and limit |
 //! | `peers.rs` | the metrics of each other region, and of each policy there |
-//! | `tally.rs` | how often each policy and limit decided, how, and by what |
-//! | `samples.rs` | what the histograms get of each tick |
+//! | `tally.rs` | the decisions of each policy and limit, by outcome and source |
+//! | `samples.rs` | the values for histograms in each tick |
 //! | `top.rs` | the subjects that are denied most |
-//! | `used.rs` | what subjects have used, and the writer of the usage journal |
+//! | `used.rs` | the usage of subjects, and the writer of the usage journal |
 //!
-//! No metric is about a subject: clients choose subjects, and Envoy never forgets a metric.
+//! No metric is for one subject: clients choose subjects, and Envoy never forgets a metric.
 
 mod catalogue;
 mod fixed;

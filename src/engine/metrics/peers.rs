@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::policy::Across;
 use crate::time::Micros;
 
-/// What is between this region and another one.
+/// The debits and loans between this region and another one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peer {
     /// Units charged there: sent, known to be charged, dropped, and yet to be sent.
@@ -26,9 +26,9 @@ pub struct Peer {
 pub struct PeerMetric {
     /// The last part of its name.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// What it measures, for the documents. The plugin has no use for it.
+    /// Its meaning, for the documents. The plugin has no use for it.
     #[cfg(not(target_arch = "wasm32"))]
     pub meaning: &'static str,
     /// A policy has to hold so across regions.
@@ -37,7 +37,7 @@ pub struct PeerMetric {
     value: Option<fn(&Peer) -> u64>,
 }
 
-/// How many [`PEERS`] there are.
+/// The number of [`PEERS`].
 const PEER_COUNT: usize = 7;
 
 macro_rules! peers {

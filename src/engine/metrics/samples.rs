@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the histograms get of each tick. Envoy takes each value in a call of its own, and a busy worker completes hundreds of
-//! batches in a tick. So a bounded number is drawn at random: each batch of the tick with the same chance.
+//! The values for the histograms of each tick. Each value costs Envoy a call of its own, and a busy worker completes hundreds of batches in
+//! a tick. So a bounded number is drawn at random: each batch of the tick with the same chance.
 
 use crate::random::Random;
 use crate::time::Micros;
@@ -11,9 +11,9 @@ const MAX: usize = 16;
 /// A batch that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Sample {
-    /// How long the store took.
+    /// The time that the store took.
     pub took: Micros,
-    /// How many tasks it had.
+    /// The number of its tasks.
     pub tasks: u64,
 }
 
@@ -21,7 +21,7 @@ pub(in crate::engine) struct Sample {
 #[derive(Debug)]
 pub(in crate::engine) struct Samples {
     drawn: Vec<Sample>,
-    /// How many batches were answered in this tick.
+    /// The number of batches answered in this tick.
     seen: u64,
     random: Random,
 }
@@ -44,7 +44,7 @@ impl Samples {
         }
     }
 
-    /// What was drawn since this was last asked.
+    /// Returns the batches drawn since the last call.
     pub fn take(&mut self) -> Vec<Sample> {
         self.seen = 0;
         std::mem::take(&mut self.drawn)

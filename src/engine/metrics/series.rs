@@ -33,7 +33,7 @@ macro_rules! label {
 }
 
 label! {
-    /// What a policy decided about a request. Another policy may have rejected it all the same.
+    /// The decision of a policy about a request. Another policy may have rejected it all the same.
     Outcome:
     Allowed = "allowed", "It may pass.";
     Delayed = "delayed", "It may pass after a time.";
@@ -44,7 +44,7 @@ label! {
 }
 
 label! {
-    /// What decided.
+    /// The source of a decision.
     Source:
     Redis = "redis", "Redis.";
     Lease = "lease", "A lease of the worker.";
@@ -57,7 +57,7 @@ label! {
     Model = "model", "No price is known for the model.";
 }
 
-/// How many cells a policy has: one for each outcome and source, also for those that never meet.
+/// The number of cells of a policy: one for each outcome and source, also for those that never meet.
 pub const POLICY_CELLS: usize = Outcome::ALL.len() * Source::ALL.len();
 
 /// The cell of a policy for an outcome and a source.
@@ -69,7 +69,7 @@ pub(super) const fn cell(outcome: Outcome, source: Source) -> usize {
 pub const LIMIT_OUTCOMES: [Outcome; 3] = [Outcome::Allowed, Outcome::Denied, Outcome::ShadowDenied];
 
 label! {
-    /// What became of units.
+    /// The reason of a change in the units of a limit.
     UnitKind:
     Reserved = "reserved", "Requests took them when they were granted.";
     Charged = "charged", "Responses cost so many more than was reserved.";
@@ -77,7 +77,7 @@ label! {
 }
 
 label! {
-    /// How full the limit of a subject was with the request that asked, in percent.
+    /// The usage of a subject's limit at the request that asked, in percent.
     Fullness:
     Half = "50", "At most 50.";
     Most = "80", "More, and at most 80.";
@@ -86,7 +86,7 @@ label! {
 }
 
 impl Fullness {
-    /// That of a limit of so many units, of which so many are left.
+    /// The fullness of a limit of `quota` units with `left` of them left.
     pub(super) const fn of(quota: u64, left: u64) -> Self {
         let used = quota.saturating_sub(left);
         if used <= left {
@@ -178,7 +178,7 @@ fn named_limits(policy: &Policy) -> Vec<(&str, InlineVec<(usize, usize)>)> {
     named
 }
 
-/// What a policy can decide, so that no metric is defined that always stays 0.
+/// The decisions that are possible for a policy, so that no metric is defined that always stays 0.
 #[derive(Clone, Copy)]
 #[allow(clippy::struct_excessive_bools)]
 struct Can {

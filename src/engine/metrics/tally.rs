@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often each policy and limit decided, how, and by what. To count a decision is two additions.
+//! Counts the decisions of each policy and limit, by outcome and source. To count a decision is two additions.
 
 use super::series::{Fullness, Outcome, POLICY_CELLS, Series, Source, UnitKind, cell};
 use super::top::Top;
@@ -23,7 +23,7 @@ struct PolicyTally {
 /// The counts of one tier.
 #[derive(Clone, Debug)]
 struct TierTally {
-    /// How many requests its limits decided about.
+    /// The number of requests that its limits decided about.
     decided: u64,
     limits: Vec<LimitTally>,
     /// Units by their [`UnitKind`].
@@ -33,18 +33,18 @@ struct TierTally {
 /// The counts of one limit of a tier.
 #[derive(Clone, Debug)]
 struct LimitTally {
-    /// How many units it is configured to have.
+    /// The number of units in the configuration.
     quota: u64,
-    /// How many requests it denied, and how many it would have.
+    /// The number of requests it denied, and the number it would have denied.
     denied: (u64, u64),
-    /// How many requests found it how full.
+    /// The number of requests for each fullness at which they found it.
     asked: [u64; Fullness::ALL.len()],
-    /// How full it is for a warning, and of how many requests weir has warned.
+    /// The fullness for a warning; `warned` is the number of requests with a warning.
     warn_at: Option<WarnAt>,
     warned: u64,
 }
 
-/// What was decided without the store, of all policies and of the configuration's own lists.
+/// The decisions without the store, of all policies and of the configuration's own lists.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::engine) struct Totals {
     pub delayed: u64,
@@ -61,12 +61,12 @@ pub(in crate::engine) struct Totals {
 pub(in crate::engine) struct Tally {
     policies: Vec<PolicyTally>,
     pub totals: Totals,
-    /// Who is denied most, and who uses most, if the configuration asks for it.
+    /// The subjects that are denied most, and those that use most, if the configuration asks for them.
     pub top_denied: Option<Top>,
     pub top_used: Option<Top>,
     /// Present if the configuration asks for it.
     pub usage: Option<Usage>,
-    /// How many decisions were counted.
+    /// The number of counted decisions.
     pub count: u64,
 }
 
@@ -259,7 +259,7 @@ impl TierTally {
                 let own = decision.own.as_ref().and_then(|own| own.get(place));
                 // A scaled limit is no larger than a limit may be.
                 let quota = own.map_or_else(|| limit.quota.wrapping_mul(check.scale), Limit::quota);
-                // What is left was counted without the units that are kept for other requests.
+                // The remaining units do not include those that are kept for other requests.
                 let quota = check.ask(1).open(quota);
                 add(limit.asked.get_mut(Fullness::of(quota, status.remaining) as usize));
                 let used = limit.warn_at.and_then(|warn_at| warn_at.used(quota, status.remaining));

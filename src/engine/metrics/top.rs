@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The subjects that are denied most, or use most, in bounded memory: the space-saving sketch (Metwally, Agrawal, El Abbadi, 2005).
 //!
-//! A subject that is not in the full list takes the place of the one that has the least count, and that count. So a count is too high by
-//! that at most, which is kept beside it, and never too low. A subject that has more than one in `places` of all is in the
-//! list for certain, however many others come, unless units come back.
+//! If the list is full, a new subject replaces the one with the smallest count, and inherits that count. So a count is never too low, and
+//! too high by the inherited count at most, which is kept beside it. A subject with more than one in `places` of all is in the list for
+//! certain, however many others come, unless units are refunded.
 //!
-//! A subject stands here as it stands in keys: escaped, and hashed where its part has a `hash`.
+//! A subject is written here as in keys: escaped, and hashed where its part has a `hash`.
 
 use std::hash::BuildHasher as _;
 
@@ -13,7 +13,7 @@ use crate::config;
 use crate::engine::seed::Seed;
 use crate::time::Micros;
 
-/// How many subjects are counted for each that is shown.
+/// The number of subjects that are counted for each that is shown.
 const PLACES: usize = 8;
 
 /// One subject.
@@ -21,7 +21,7 @@ const PLACES: usize = 8;
 pub(in crate::engine) struct Listed {
     /// Its hash tag.
     pub tag: Vec<u8>,
-    /// How often it was denied, or what it has used, at most…
+    /// The number of its denials, or its usage, at most…
     pub count: u64,
     /// …and how many of these may be another's.
     pub error: u64,
@@ -36,7 +36,7 @@ pub(in crate::engine) struct Top {
     seed: Seed,
     /// When the list began, by the host's clock; absent while it is empty and before it was first looked at.
     began: Option<Micros>,
-    /// How much it counted, and how many subjects left it.
+    /// The sum of its counts, and the number of subjects that left it.
     pub total: (u64, u64),
 }
 

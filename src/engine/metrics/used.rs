@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What subjects have used and what is not in the usage journal yet.
+//! The usage of subjects that is not in the usage journal yet.
 //!
 //! It is added up for [`DELAY`], and then written: at most [`MAX_SUBJECTS`] subjects at once, and the next only when the store has answered
 //! the last write, which is sent again until then. So nothing is lost and nothing counts twice, unless the worker crashes.
@@ -9,7 +9,7 @@
 //!
 //! A request counts in the interval in which the store granted it, by the store's clock, and so does what is refunded or charged later.
 //!
-//! **Bounded**: at most [`MAX_WAITING`] subjects wait. What further ones use counts for the others of their policy.
+//! **Bounded**: at most [`MAX_WAITING`] subjects wait. The usage of further subjects counts for the others of their policy.
 
 use std::collections::HashMap;
 use std::mem;
@@ -21,14 +21,14 @@ use crate::policy::Check;
 use crate::script::usage::{Interval, Used, Write, others};
 use crate::time::Micros;
 
-/// How long usage is added up before it is written.
+/// The time for which usage is added up before it is written.
 const DELAY: Micros = Micros::from_secs(5);
 
 /// After a write that failed, the writer waits for this long, and after each further failure twice as long, up to [`MAX_PAUSE`].
 const PAUSE: Micros = Micros::from_secs(1);
 const MAX_PAUSE: Micros = Micros::from_secs(8);
 
-/// A worker that ends waits for this long for the store's next answer. What is not written then is lost.
+/// A worker that ends waits for this long for the store's next answer. Usage that is not written then is lost.
 const PATIENCE: Micros = Micros::from_secs(60);
 
 /// At most so many subjects in one write.
@@ -43,29 +43,29 @@ pub(in crate::engine) struct Usage {
     settings: config::UsageJournal,
     prefix: String,
     worker: u64,
-    /// Whether it is written, for each policy.
+    /// True for each policy whose usage is written.
     policies: Vec<bool>,
-    /// What each tag has used in which intervals: in one, but for the moment in which another begins.
+    /// The usage of each tag by interval: one interval, but for the moment in which another begins.
     subjects: HashMap<Vec<u8>, InlineVec<(Interval, Used)>, Seed>,
-    /// What is written now, after it was added up, by intervals.
+    /// The usage that is written now, after it was added up, by intervals.
     leaving: Vec<(Interval, (Vec<u8>, Used))>,
     /// The write that the store has not answered, and how many subjects it has.
     write: Option<(Vec<u8>, usize)>,
     is_in_flight: bool,
     /// If the last attempt to write failed: the uptime of the next, and how long this pause is.
     pause: Option<(Micros, Micros)>,
-    /// The uptime at which a worker that ends gives up.
+    /// The uptime at which a worker that ends drops the rest.
     gives_up: Option<Micros>,
     /// The uptime at which `subjects` is written; absent while nothing waits, and before that was looked at.
     due: Option<Micros>,
     /// The number of the last write.
     number: u64,
-    /// How often usage was counted for others, because too many subjects waited.
+    /// The number of times that usage was counted for others, because too many subjects waited.
     pub merged: u64,
 }
 
 impl Usage {
-    /// Of one worker, if the configuration asks for it.
+    /// The usage of one worker, if the configuration asks for it.
     pub fn new(config: &Config, seed: u64) -> Option<Self> {
         let policies: Vec<_> = config.policies.iter().map(|policy| policy.usage_journal).collect();
         policies.contains(&true).then(|| Self {
@@ -113,7 +113,7 @@ impl Usage {
         }
     }
 
-    /// How many subjects wait.
+    /// The number of subjects that wait.
     pub fn waiting(&self) -> usize {
         let unanswered = self.write.as_ref().map_or(0, |(_, subjects)| *subjects);
         self.subjects.len().saturating_add(self.leaving.len()).saturating_add(unanswered)
@@ -127,7 +127,7 @@ impl Usage {
         Some(self.pause.map_or(due, |(until, _)| until.max(due)))
     }
 
-    /// What is added up from now on is written after [`DELAY`]; at once if the worker `ends`.
+    /// Sets the time of the next write: [`DELAY`] after usage was first added; at once if the worker `ends`.
     pub fn look(&mut self, uptime: Micros, ends: bool) {
         if !self.subjects.is_empty() {
             let due = self.due.get_or_insert_with(|| uptime.plus(DELAY));

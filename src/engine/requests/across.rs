@@ -63,14 +63,14 @@ impl Requests {
         }
     }
 
-    /// What other regions are asked to lend now.
+    /// Returns the loans to ask of other regions now.
     pub fn loans(&mut self, now: Now) -> Vec<Loan> {
         let leases = &self.leases;
         let held = |check: &Rc<Check>| leases.known(check, now.host).map_or(0, |(held, _)| held);
         self.loans.take(&held, now.uptime)
     }
 
-    /// What is charged in other regions now. `takes` says which charges a store takes.
+    /// Returns the charges to make in other regions now. `takes` says which charges a store accepts.
     pub fn charges(&mut self, takes: &dyn Fn(u8) -> Charges, now: Now) -> Vec<Settlement> {
         let settlement = |debits::Charge { check, units }| Settlement {
             check,
@@ -87,7 +87,7 @@ impl Requests {
         }
     }
 
-    /// What is between this region and that of a store.
+    /// Returns the debits and loans between this region and that of a store.
     pub fn peer(&self, store: u8, now: Now) -> Peer {
         let debits::Owed { counts, waiting, lag, is_late } = self.debits.owed(store, now.uptime);
         Peer {
@@ -101,7 +101,7 @@ impl Requests {
         }
     }
 
-    /// What a policy may admit above its limits, or at another time, because of the region of this store.
+    /// The units by which a policy may exceed its limits, or that may count at another time, because of the region of this store.
     pub fn outstanding(&self, policy: usize, store: u8) -> u64 {
         match self.config.policies.get(policy).map(|policy| policy.regions) {
             Some(Across::Debit) => self.debits.unanswered(policy, store),
@@ -110,7 +110,7 @@ impl Requests {
         }
     }
 
-    /// How often what [`Self::peer`] and [`Self::outstanding`] tell was changed.
+    /// The number of changes to the values of [`Self::peer`] and [`Self::outstanding`].
     pub const fn synced(&self) -> u64 {
         self.debits.changes().wrapping_add(self.leases.on_loan.changes)
     }

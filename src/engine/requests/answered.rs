@@ -55,7 +55,7 @@ impl Requests {
         waiters.into_iter().for_each(|waiter| self.mark(waiter, false));
     }
 
-    /// The store's answer about a subject, for all requests that wait for it. What it grants in advance is kept if `is_certain`.
+    /// The store's answer about a subject, for all requests that wait for it. Grants in advance are kept if `is_certain`.
     fn answered(
         &mut self,
         task: &Task,
@@ -83,7 +83,7 @@ impl Requests {
             let ttl = config.denial_ttl(check, &decision);
             self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
         }
-        // What is on lease from other grants. What this grant leaves over is added for each waiting request below.
+        // The units on lease from other grants. The surplus of this grant is added for each waiting request below.
         let known = self.leases.known(check, now.host);
         if let Some(surplus @ 1..) = outcome.granted.checked_sub(waiting)
             && let Some(lease) = config.lease(check)
@@ -117,7 +117,7 @@ impl Requests {
         let Task { check, plan, work: Work::Lend { units, of } } = task else { return };
         self.loans.answered(of, check.store, (*units, outcome.granted));
         if let (lent @ 1.., Some(lease)) = (outcome.granted, self.config.lease(check)) {
-            // The way back takes nothing from the time in which it can be used.
+            // The time of the answer's way back does not shorten the loan.
             let duration = lease.duration.plus(now.host.since(asked));
             let lease = Lease { duration, ..lease };
             self.keep(check, lease, plan.limits(), (lent, outcome), (asked, now));
@@ -131,7 +131,7 @@ impl Requests {
         self.leases.granted(check, task.ask().requests, outcome, times)
     }
 
-    /// What was granted in advance is kept; if the worker is about to end, it is refunded.
+    /// Keeps the requests that were granted in advance; if the worker is about to end, they are refunded.
     fn keep(
         &mut self,
         check: &Rc<Check>,
@@ -165,7 +165,7 @@ impl Requests {
             return receipt.iter().for_each(|receipt| self.settle(check, Due::Release(1), receipt, now));
         };
         let Some(part) = request.parts.get_mut(to.part) else {
-            // What was asked before its body came.
+            // The check was asked before the request's body came.
             self.deny_without_body(to.stream, now);
             return;
         };
@@ -179,8 +179,8 @@ impl Requests {
                     self.conclude(to.stream, now);
                 }
             }
-            // This part was decided without this store, and is charged there now. What its local share or a loan was charged instead
-            // is refunded. Permits are released when the request ends.
+            // This check was decided without this store, and is charged there now. The charge to its local share or to a loan is refunded.
+            // Permits are released when the request ends.
             State::Waiting | State::Queued | State::Held { .. } | State::Admitted => {
                 let Some(grant) = receipt else { return };
                 let before = part.receipt.replace(grant);
@@ -232,7 +232,7 @@ impl Requests {
         }
     }
 
-    /// Decides the requests whose deadline has passed, without the stores. Returns a store that has not answered for each of them.
+    /// Decides the requests whose deadline has passed, without the stores. Returns for each of them a store that has not answered.
     pub fn expire(&mut self, now: Now) -> Vec<u8> {
         let mut expired = Vec::new();
         for place in 0..self.deadlines.len() {

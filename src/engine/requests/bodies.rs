@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests that wait for their bodies, because a policy needs a value in them. Places are few, and a client takes one with a few bytes:
+//! Requests that wait for their bodies, because a policy needs a value in them. Places are few, and a client occupies one with a few bytes:
 //!
-//! - A request that is denied whatever its body has gets no place: what the worker knows is looked up when the request comes. If the
-//!   body is not there after [`ASK_AFTER`], the store is asked, as by an enquiry, which takes nothing. So what is denied loses its place.
-//! - The requests of one client take no more places than half of those that are left for others. So many clients share all places
-//!   evenly, and one that is new finds some.
-//! - From half of the places on, each request waits for less time: for [`SHORTEST`], when all are taken.
+//! - A request that is denied whatever its body contains gets no place: the worker looks up what it knows when the request comes. If the
+//!   body is not there after [`ASK_AFTER`], weir asks the store without charging, as for a quota request. So a denied request loses its
+//!   place.
+//! - The requests of one client occupy at most half of the places that are left for others. So many clients share all places evenly, and a
+//!   new client finds some.
+//! - If more than half of the places are occupied, each request waits for less time: for [`SHORTEST`], when all are occupied.
 //!
-//! One whose body does not come in time is rejected.
+//! A request whose body does not come in time is rejected.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -53,9 +54,9 @@ const BEFORE_BODY: usize = 1 << 16;
 pub(super) struct Awaited {
     /// By the uptime at which they came.
     requests: SortedMap<(Micros, StreamId), ()>,
-    /// Those about which the store is still to be asked.
+    /// The requests about which the store is still to be asked.
     unasked: SortedMap<(Micros, StreamId), ()>,
-    /// How many places each client has, by its hash.
+    /// The number of places of each client, by its hash.
     clients: HashMap<u64, usize, foldhash::fast::FixedState>,
     seed: Seed,
 }
@@ -102,7 +103,7 @@ impl Awaited {
         }
     }
 
-    /// How long a request may wait now.
+    /// The time for which a request may wait now.
     fn patience(&self, timeout: Micros) -> Micros {
         let shortened = timeout.0.saturating_mul(self.left() as u64) / CROWDED as u64;
         Micros(shortened).max(SHORTEST).min(timeout)
@@ -160,7 +161,7 @@ impl Requests {
         }
     }
 
-    /// What the store is to be asked about requests whose bodies are not there yet. Nothing depends on an answer.
+    /// Returns the checks to ask for requests whose bodies are not there yet. Nothing depends on an answer.
     pub fn ask_without_bodies(
         &mut self,
         admits: &dyn Fn(&Check) -> Result<Slots, NotAsked>,
@@ -185,8 +186,8 @@ impl Requests {
         questions
     }
 
-    /// The store has answered an enquiry. If a request that waits for its body has made it, a denial is remembered as one of a request:
-    /// that is what denies the request then.
+    /// The store has answered a check that charges nothing. If it is for a request that waits for its body, a denial is remembered as one
+    /// of a request: that is what denies the request then.
     pub(super) fn learn_without_body(&mut self, task: &Task, outcome: &Outcome, (asked, now): (Micros, Now)) {
         let is_before_body = |waiter: &Waiter| waiter.part >= BEFORE_BODY;
         if outcome.retry_after() == RetryAfter::Now || !task.waiters().iter().any(is_before_body) {

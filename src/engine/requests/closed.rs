@@ -57,7 +57,7 @@ impl Requests {
         }
     }
 
-    /// Forgets a request whose stream is closed, if no batch in flight asks about it.
+    /// Forgets a request whose stream is closed, if no batch in flight has a check of it.
     pub(super) fn forget_closed(&mut self, stream: StreamId) {
         let is_closed = |request: &Request| matches!(request.state, State::Closed | State::Ended(_));
         let over = |request: &Request| is_closed(request) && !request.in_flight();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this worker has granted under policies with `regions: debit`, and has not charged in the other regions yet.
+//! The units that this worker has granted under policies with `regions: debit`, and has not charged in the other regions yet.
 //!
-//! Once every sync interval the sum of each subject is charged in each other region, at most once: if the answer does not come, the
-//! charge is not sent again, because it may have been made. So a charge that is lost lets other regions admit what they would not have
-//! otherwise; one that was made twice would deny what they owe. While a breaker is open, a single unit finds out whether the store answers
-//! again, and the others wait.
+//! Once every sync interval the sum of each subject is charged in each other region, at most once: if the answer does not come, the charge
+//! is not sent again, because the store may have made it. If a charge is lost, other regions admit too much. If a charge were made twice,
+//! they would deny requests within the limit. While a breaker is open, a single unit finds out whether the store answers again, and the
+//! others wait.
 //!
-//! **What no longer matters is dropped**: charges of a subject that has been at rest for as long as its limits take to be whole again, and
-//! what is above the most that a limit can be in debt. When a worker ends, what is left after its last sync is dropped, too.
+//! **What no longer matters is dropped**: charges of a subject that had no grants for as long as its limits need to become whole, and units
+//! above the maximum debt of a limit. When a worker ends, the units left after its last sync are dropped, too.
 //!
-//! **The lag** of a region is the age of the oldest grant that it has not been charged with for certain: its charge waits, or is in
-//! flight. Charges are told apart by the sync that sent them, and those of an earlier sync are taken to be answered first.
+//! **The lag** of a region is the age of the oldest grant whose charge is not confirmed there: it waits, or is in flight. Charges are told
+//! apart by the sync that sent them, and those of an earlier sync are assumed to be answered first.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -29,7 +29,7 @@ const MAX_SUBJECTS: usize = 16_384;
 /// At most about this many charges are made in one sync; the others wait for the next.
 const MAX_CHARGES: usize = 512;
 
-/// At most so many syncs are told apart while they are in flight; further ones count as the last of these.
+/// At most so many syncs are distinguished while they are in flight; further ones count as the last of these.
 const MAX_SYNCS: usize = 64;
 
 /// A region is late when its lag is so many times the sync interval and its deadline. A batch that is lost is abandoned after two
@@ -56,12 +56,12 @@ pub(in crate::engine) struct Debits {
     due: Option<Micros>,
     waiting: u64,
     pub counts: Counts,
-    /// What is not known to be charged, of each policy in each region.
+    /// The units whose charge is not confirmed, of each policy in each region.
     unanswered: Pairs,
     is_retired: bool,
 }
 
-/// How many units were charged in other regions, each region counted.
+/// The units charged in other regions, each region counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::engine) struct Counts {
     pub sent: u64,
@@ -73,7 +73,7 @@ pub(in crate::engine) struct Counts {
 #[derive(Debug)]
 struct Peer {
     store: u8,
-    /// From this lag on it is late.
+    /// The lag from which on it is late.
     late: Micros,
     waiting: u64,
     counts: Counts,
@@ -95,7 +95,7 @@ impl Peer {
         self.counts.dropped = self.counts.dropped.saturating_add(units);
     }
 
-    /// So many units wait no longer.
+    /// Subtracts this number of units from those that wait.
     fn waits_less(&mut self, units: u64) {
         self.waiting = self.waiting.saturating_sub(units);
         if self.waiting == 0 {
@@ -114,12 +114,12 @@ impl Peer {
     }
 }
 
-/// What a subject owes.
+/// The debt of a subject.
 #[derive(Debug)]
 struct Debt {
     /// For each of the peers.
     owed: InlineVec<u64>,
-    /// When it came to its place in the line.
+    /// When it came to its place in the queue of charges.
     queued: Micros,
     /// When it was last granted something.
     latest: Micros,
@@ -129,7 +129,7 @@ struct Debt {
     span: Micros,
 }
 
-/// What one region is owed.
+/// The debt to one region.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::engine) struct Owed {
     pub counts: Counts,
@@ -176,7 +176,7 @@ impl Debits {
             return self.peers.iter_mut().for_each(|peer| peer.dropped(units));
         }
         let due = if self.is_retired { now } else { now.plus(self.interval) };
-        // What is only in flight does not hasten the next sync.
+        // Charges that are only in flight do not hasten the next sync.
         if self.line.is_empty() {
             self.due = Some(due);
         }
@@ -199,7 +199,7 @@ impl Debits {
         }
     }
 
-    /// So many units were refunded. What has been charged elsewhere already stays charged.
+    /// So many units were refunded. Units that have been charged elsewhere already stay charged.
     pub fn refunded(&mut self, check: &Rc<Check>, units: u64) {
         let Some(debt) = self.subjects.get_mut(&check.subject()) else { return };
         for (peer, owed) in self.peers.iter_mut().zip(&mut debt.owed) {
@@ -223,12 +223,12 @@ impl Debits {
         self.due
     }
 
-    /// How many units wait, each region counted.
+    /// The number of units that wait, each region counted.
     pub const fn waiting(&self) -> u64 {
         self.waiting
     }
 
-    /// What the region of this store is owed.
+    /// Returns the debt to the region of this store.
     pub fn owed(&self, store: u8, now: Micros) -> Owed {
         let Some(peer) = self.peer(store) else { return Owed::default() };
         if self.is_retired {
@@ -238,12 +238,12 @@ impl Debits {
         Owed { counts: peer.counts, waiting: peer.waiting, lag, is_late: lag > peer.late }
     }
 
-    /// How many units of a policy the region of this store is not known to have charged.
+    /// The units of a policy whose charge the region of this store has not confirmed.
     pub fn unanswered(&self, policy: usize, store: u8) -> u64 {
         if self.is_retired { 0 } else { self.unanswered.get((policy, store)) }
     }
 
-    /// How often any of this was changed.
+    /// The number of changes to any of this.
     pub const fn changes(&self) -> u64 {
         self.unanswered.changes
     }
@@ -252,7 +252,7 @@ impl Debits {
         self.peers.get(usize::from(store).checked_sub(1)?)
     }
 
-    /// What is to be charged now. `takes` says which charges a store takes; the others wait.
+    /// Returns the charges to make now. `takes` says which charges a store accepts; the others wait.
     pub fn take(&mut self, takes: &dyn Fn(u8) -> Charges, now: Micros) -> Vec<Charge> {
         if self.due.is_none_or(|due| now < due) {
             return Vec::new();
@@ -308,7 +308,7 @@ impl Debits {
                 self.subjects.remove(&subject);
             }
         }
-        // Those that were not looked at stand first in the line.
+        // The subjects that were not looked at are first in the queue.
         let next = self.line.front().filter(|_| left > 0).and_then(|subject| self.subjects.get(subject));
         for (peer, (_, sent)) in self.peers.iter_mut().zip(ready) {
             if sent > 0 {
@@ -329,7 +329,7 @@ impl Debits {
         charges
     }
 
-    /// What waits is charged nowhere.
+    /// Drops all waiting charges.
     fn drop_all(&mut self) {
         for peer in &mut self.peers {
             peer.dropped(peer.waiting);

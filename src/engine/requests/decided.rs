@@ -23,7 +23,7 @@ impl Requests {
         self.decide(stream, now);
     }
 
-    /// What other regions have lent counts for the parts of a request that exceed those of this region.
+    /// Uses loans of other regions for the checks of a request that exceed the limits of this region.
     pub(super) fn borrow_for(&mut self, stream: StreamId, now: Now) {
         let config = &self.config;
         let Some(request) = self.requests.get_mut(&stream) else { return };
@@ -110,7 +110,7 @@ impl Requests {
         }
     }
 
-    /// Releases the held requests whose turn it is.
+    /// Releases the held requests that are due.
     pub fn release_held(&mut self, now: Now) {
         while let Some(&((_, stream), ())) = self.held.first().filter(|((due, _), ())| *due <= now.uptime) {
             self.held.pop_first();

@@ -28,7 +28,7 @@ use crate::time::Micros;
 /// At most this many subjects are remembered.
 const MAX_REMEMBERED: usize = 65_536;
 
-/// A subject whose request can never pass is asked about again after this long.
+/// If a request can never pass, the worker asks again about its subject after this time.
 const NEVER: Micros = Micros::from_secs(60);
 
 /// The subjects that are denied for now.
@@ -76,17 +76,17 @@ impl Denied {
             .insert(Rc::clone(check), Denial { ask_again, until, asked, decision: decision.clone() });
     }
 
-    /// What the store would answer now, if that is certain.
+    /// Returns the store's answer now, if it is certain.
     pub fn look_up(&mut self, check: &Check, now: Micros) -> Option<Decision> {
         self.find(check, now, |denial| denial.ask_again)
     }
 
-    /// What the store would answer now, as far as it is known. For a store that does not answer.
+    /// Returns the store's answer now, as far as it is known. For a store that does not answer.
     pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Decision> {
         self.find(check, now, |denial| denial.until)
     }
 
-    /// Whether no denial is known now. If the host's clock went back, all are forgotten first.
+    /// True if no denial is known now. If the host's clock went back, all are forgotten first.
     pub fn is_empty(&mut self, now: Micros) -> bool {
         if now < self.latest {
             self.subjects.clear();
@@ -115,7 +115,7 @@ impl Denied {
     }
 }
 
-/// For how long a denial is certain. Of a ban, that is the ban alone: refunds may shorten what else denies the request.
+/// The time for which a denial is certain. For a ban, that is the ban alone: refunds may shorten other denials of the request.
 fn certain(limits: &[Limit], decision: &Decision) -> Option<Micros> {
     let lasting =
         limits.iter().zip(&decision.limits).filter(|(limit, _)| !matches!(limit, Limit::Concurrency(_)));

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leases: units for requests that a worker has taken from the store in advance. It admits requests with them without asking again.
+//! Leases: units for requests that a worker has reserved in the store in advance. It admits requests with them without asking again.
 //!
-//! Leased units are charged already, so all workers together never admit more than the limit. A worker may deny early,
-//! because the other workers hold what is left: at most the policy's `max` each, at the cost of the most expensive request. A request counts from the time at which it was
-//! taken: over a time t, a bucket admits at most burst + rate × (t + duration). A lease from a window ends with the window.
+//! Leased units are charged already, so all workers together never admit more than the limit. A worker may deny early, because the other
+//! workers hold what is left: at most the policy's `max` each, at the cost of the most expensive request. A request counts from the time at
+//! which it was reserved: over a time t, a bucket admits at most burst + rate × (t + duration). A lease from a window ends with the window.
 //!
-//! The size of a lease follows the subject: it doubles after a lease that ran out, and halves after a lease of which less than
-//! half was used. What is left when a lease ends is refunded. When the clock is set back all leases end, because their age is
-//! then unknown. A lease that is hardly used costs more than it saves. So a subject gets one only after it has asked, within the
-//! duration of a lease, about half as many requests as the smallest lease has.
+//! The size of a lease follows the subject: it doubles after a lease that ran out, and halves if less than half of a lease was used. Unused
+//! units are refunded when a lease ends. When the clock is set back all leases end, because their age is then unknown. A lease that is
+//! hardly used costs more than it saves. So a subject gets one only after it has asked, within the duration of a lease, about half as many
+//! requests as the smallest lease has.
 //!
-//! Under `auto` the limits say how large a lease is at most ([`Lease::auto`]), and three more things hold:
+//! Under `auto` the limits say how large a lease is at most ([`Lease::auto`]), and three more rules apply:
 //!
-//! - A batch with as many requests as a lease has takes nothing in advance: the next batch is sent before the lease would be used up.
-//! - If the store grants less than it was asked for, because other workers took the units that came back just now, the worker **pauses**: it
-//!   denies requests of the subject by itself once it has used what it got. Otherwise each worker would ask in each round trip, and would
-//!   get hardly anything.
+//! - A batch with as many requests as a lease has reserves nothing in advance: the next batch is sent before the lease would be used up.
+//! - If the store grants less than it was asked for, because other workers got the units that had just come back, the worker **pauses**: it
+//!   denies requests of the subject by itself once it has used its grant. Otherwise each worker would ask in each round trip, and would get
+//!   hardly anything.
 //! - A pause begins with a round trip. It doubles if less than half was granted, and halves if all was.
 
 use std::collections::{HashMap, VecDeque};
@@ -51,28 +51,28 @@ pub(super) struct Leases {
     /// When to look at each subject again. The number tells apart subjects that are due at the same time.
     ends: SortedMap<(Micros, u64), Subject>,
     next_end: u64,
-    /// How many units are on lease now.
+    /// The number of units on lease now.
     held: u64,
-    /// Those that other regions have lent.
+    /// The units that other regions have lent.
     pub on_loan: Pairs,
     /// The latest time seen: an earlier one means that the clock was set back.
     latest: Micros,
-    /// The worker is about to end: it takes nothing in advance.
+    /// The worker is about to end: it reserves nothing in advance.
     pub is_retired: bool,
 }
 
-/// What is known of one subject.
+/// The leases of one subject.
 #[derive(Debug)]
 struct Leased {
-    /// How many requests the next lease is for; 0 until the subject has asked about enough requests.
+    /// The number of requests of the next lease; 0 until the subject has asked about enough requests.
     size: u32,
-    /// How many requests it asked about before its first lease.
+    /// The number of requests that it asked about before its first lease.
     seen: u32,
-    /// How many units in advance the batches in flight ask for.
+    /// The units that the batches in flight ask for in advance.
     asked: u64,
     /// Oldest first. Of the grants that are used up, only the last is kept.
     grants: VecDeque<Grant>,
-    /// How long the last pause was, if it has not become shorter since.
+    /// The length of the last pause, if it has not become shorter since.
     pause: Micros,
     /// When it ends.
     paused_until: Micros,
@@ -86,13 +86,13 @@ impl Leased {
         Self { size: 0, seen: 0, asked: 0, grants: VecDeque::new(), pause, paused_until, due: None }
     }
 
-    /// How many units are on lease now.
+    /// The number of units on lease now.
     fn left(&self, now: Micros) -> u64 {
         let live = self.grants.iter().filter(|grant| grant.until > now);
         live.fold(0, |left, grant| left.saturating_add(grant.left))
     }
 
-    /// Whether a request of this cost would be served. The units of one grant have to suffice, because one receipt settles it.
+    /// True if a grant is enough for a request of this cost. A single grant must suffice, because one receipt settles the request.
     fn serves(&self, cost: u64, now: Micros) -> bool {
         self.grants.iter().any(|grant| grant.serves(cost, now))
     }
@@ -172,12 +172,12 @@ impl Leases {
         }
     }
 
-    /// How many units are on lease now.
+    /// The number of units on lease now.
     pub const fn held(&self) -> u64 {
         self.held
     }
 
-    /// Whether there are no leases, nor are any about to be.
+    /// True if there are no leases, and none are about to be granted.
     pub fn is_empty(&self) -> bool {
         self.subjects.is_empty()
     }
@@ -186,13 +186,13 @@ impl Leases {
         if self.is_empty() { None } else { self.subjects.get(&check.subject()) }
     }
 
-    /// How many units of this subject are on lease now, and what the store said when it granted the last of them.
+    /// Returns the units of this subject that are on lease now, and the store's answer when it granted the last of them.
     pub fn known(&self, check: &Rc<Check>, now: Micros) -> Option<(u64, Rc<Outcome>)> {
         let leased = self.leased(check)?;
         Some((leased.left(now), Rc::clone(&leased.newest()?.receipt)))
     }
 
-    /// Whether a request of this subject and this cost would be served.
+    /// True if a lease is enough for a request of this subject and this cost.
     pub fn serves(&self, check: &Rc<Check>, cost: u64, now: Micros) -> bool {
         self.leased(check).is_some_and(|leased| leased.serves(cost, now))
     }
@@ -216,7 +216,7 @@ impl Leases {
         Some(Served { decision: leased.decision(cost, limits, now)?, receipt })
     }
 
-    /// How many requests to ask for in addition to those that wait. With what is on lease, they are at most the maximum of the
+    /// Returns the number of requests to ask for in addition to those that wait. With what is on lease, they are at most the maximum of the
     /// lease, at the cost of `check`. Call [`Leases::arrived`] when the answer arrives.
     pub fn take(&mut self, check: &Rc<Check>, lease: Lease, waiting: u32, now: Micros) -> u32 {
         self.latest = self.latest.max(now);
@@ -285,7 +285,7 @@ impl Leases {
         }
         let trip = now.since(asked);
         let wait = outcome.limits.iter().map(|limit| limit.retry_after).max()?;
-        // Who has to wait for longer than a round trip waits for the limit, and not for other workers.
+        // A wait that is longer than a round trip is due to the limit, and not to other workers.
         if wait == RetryAfter::Now || wait > RetryAfter::After(trip) {
             return None;
         }
@@ -404,7 +404,7 @@ impl Leases {
     }
 }
 
-/// What so many requests like this one cost.
+/// The cost of so many requests like this one.
 fn units(requests: u32, check: &Check) -> u64 {
     check.cost.saturating_mul(requests.into())
 }
@@ -416,7 +416,7 @@ pub(super) struct Unused {
     pub units: u64,
 }
 
-/// How long a grant lasts. A request counts in the window that it was taken from, so a lease cannot outlast that window.
+/// The time for which a grant lasts. A request counts in the window in which it was reserved, so a lease cannot outlast that window.
 fn ends_within(lease: &Lease, limits: &[Limit], receipt: &Outcome) -> Micros {
     let windows =
         limits.iter().zip(&receipt.limits).filter(|(limit, _)| matches!(limit, Limit::FixedWindow(_)));

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this worker asks other regions to lend, under policies with `regions: share`.
+//! The loans that this worker asks of other regions, under policies with `regions: share`.
 //!
-//! Each region has an equal part of every limit. A request that exceeds the part of this region is admitted if the worker has borrowed
-//! something for its subject. What is borrowed is a lease: the lender has charged it to its own part, so all regions together never
-//! grant more than the limit. What is left of it at its end is given back.
+//! Each region has an equal share of every limit. A request that exceeds the share of this region is admitted if the worker has borrowed
+//! units for its subject. Borrowed units are a lease: the lender has charged them to its own share, so all regions together never grant
+//! more than the limit. Unused units are given back when the lease ends.
 //!
-//! A worker asks as soon as a request exceeds the part, and then once every sync interval for as many units as the requests cost that
-//! exceeded it in the last one. It asks the other regions, most of all those that have lent what they were asked for; for few requests some of them, in turn. A lender keeps [`KEPT_PERCENT`] of its part, so
-//! that the first requests of its own clients need no loan.
+//! A worker asks as soon as a request exceeds the share, and then once every sync interval for the cost of the requests that exceeded it in
+//! the last one. It divides these units among the other regions, in proportion to what each can be expected to lend by its last answer.
+//! For a few requests it asks only some regions, in rotation. A lender keeps [`KEPT_PERCENT`] of its share, so that the first requests of
+//! its own clients need no loan.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -17,7 +18,7 @@ use crate::inline_vec::InlineVec;
 use crate::policy::{Check, Mode, Subject};
 use crate::time::Micros;
 
-/// How many percent of its part a region never lends.
+/// The percentage of its share that a region never lends.
 pub(in crate::engine) const KEPT_PERCENT: u8 = 5;
 
 /// Loans are asked for at most this many subjects; the others have the part of this region.
@@ -26,7 +27,7 @@ const MAX_SUBJECTS: usize = 4_096;
 /// In one sync, at most about this many loans are asked for; other subjects wait for the next.
 const MAX_LOANS: usize = 512;
 
-/// What one region is asked to lend.
+/// A loan to ask of one region.
 pub(in crate::engine) struct Loan {
     /// The check of one unit, of the store that is asked.
     pub asks: Rc<Check>,
@@ -45,14 +46,14 @@ pub(super) struct Loans {
     now: Vec<Subject>,
     /// The others, and the uptime at which they are looked at again.
     later: VecDeque<(Micros, Subject)>,
-    /// Nothing is asked for before this uptime.
+    /// The uptime until which no loan is asked for.
     rests: Micros,
 }
 
-/// What requests of one subject demand of other regions.
+/// The demand of one subject's requests on other regions.
 #[derive(Debug)]
 struct Demand {
-    /// What the requests cost that have exceeded the part of this region since the last sync: all of them, and the most expensive one.
+    /// The cost of the requests that have exceeded this region's share since the last sync: of all of them, and of the most expensive one.
     wanted: u64,
     max_cost: u64,
     lenders: InlineVec<Lender>,
@@ -67,7 +68,7 @@ struct Lender {
     asks: Rc<Check>,
     /// The check that is charged with a request, so that it is settled there.
     pays: Rc<Check>,
-    /// How many units it can be expected to lend.
+    /// The number of units that it can be expected to lend.
     good_for: u32,
 }
 
@@ -156,7 +157,7 @@ impl Loans {
         Some(next.max(self.rests))
     }
 
-    /// What is to be asked for now. `held` says how much of a subject is borrowed from one region already.
+    /// Returns the loans to ask for now. `held` says how much of a subject is borrowed from one region already.
     pub fn take(&mut self, held: &dyn Fn(&Rc<Check>) -> u64, now: Micros) -> Vec<Loan> {
         let mut loans = Vec::new();
         while loans.len() < MAX_LOANS {
@@ -237,7 +238,7 @@ mod tests {
         }
     }
 
-    /// How many loans of so many subjects are asked for in each sync, with one other region.
+    /// The number of loans that are asked for in each sync, for so many subjects and one other region.
     #[test]
     fn a_sync_asks_for_so_many_loans_and_the_next_one_for_the_others() {
         const INTERVAL: Micros = Micros::from_millis(100);
@@ -251,7 +252,7 @@ mod tests {
             let next = now.plus(INTERVAL);
             assert_eq!(loans.due(), Some(next), "{subjects}");
             assert_eq!(loans.take(&nothing, next).len(), subjects as usize - first, "{subjects}");
-            // What was asked for first is forgotten there, because nobody wants it any more.
+            // The subjects of the first loans are forgotten there, because no request needs them any more.
             let last = (subjects as usize > first).then(|| next.plus(INTERVAL));
             assert_eq!(loans.due(), last, "{subjects}");
             // A few are not too many: a subject that comes now need not wait for the others' time.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The local shares of the limits. While the store is unavailable, each worker counts alone and admits its share.
 //!
-//! The shares begin unused when the store fails, and are forgotten when it recovers. What was admitted meanwhile is never
-//! charged in the store.
+//! The shares begin unused when the store fails, and are forgotten when it recovers. Requests admitted meanwhile are never charged in the
+//! store.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::time::Micros;
 
 /// At most this many subjects are counted.
 const MAX_COUNTED: usize = 65_536;
-/// So many entries of logs are for all subjects together: each has its part of them when it is counted. The parts become smaller as
+/// The maximum number of log entries of all subjects together: each gets its share of them when it is counted. The shares become smaller as
 /// subjects come, so all logs hold at most twelve times as many entries of 16 bytes, which are 25 MB.
 const MAX_ENTRIES: usize = 1 << 17;
 
@@ -78,7 +78,7 @@ impl Local {
         self.subjects.clear();
     }
 
-    /// How many entries the logs of one subject may have now.
+    /// The number of entries that the logs of one subject may have now.
     fn most_entries(&self) -> usize {
         MAX_ENTRIES / self.subjects.len().max(1)
     }

@@ -56,20 +56,20 @@ use pairs::Pairs;
 use queued::Lines;
 use request::{Request, State};
 
-/// How many requests were decided, and how.
+/// The number of decided requests, by decision.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Decided {
-    /// Enquiries that were answered.
+    /// Quota requests that were answered.
     pub enquiries: u64,
     pub admitted: u64,
     pub rejected: u64,
-    /// Those of the rejected requests that a ban denied.
+    /// The rejected requests that a ban denied.
     pub banned: u64,
     /// At least one policy was decided without the store, because it failed, was late, or was not asked.
     pub fallback: u64,
 }
 
-/// What was settled after the response.
+/// The settlements after responses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settled {
     /// Units charged, because requests cost more than they had reserved.
@@ -78,24 +78,24 @@ pub(super) struct Settled {
     pub refunded: u64,
     /// Responses whose body a policy needed and could not read.
     pub unreadable: u64,
-    /// Requests whose true cost was told.
+    /// The requests whose true cost was read.
     pub requests: u64,
 }
 
-/// What became of the bodies of requests.
+/// The bodies of requests, by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bodies {
-    /// Those that a policy needed and could not read.
+    /// The bodies that a policy needed and could not read.
     pub unreadable: u64,
-    /// Those that did not come in time, so that the request was rejected.
+    /// The bodies that did not come in time, so that the request was rejected.
     pub late: u64,
-    /// Those of them that had less time than is configured, because many waited.
+    /// The late bodies that had less time than is configured, because many waited.
     pub hurried: u64,
-    /// Those that were not waited for, because a policy denied the request whatever its body had.
+    /// The bodies that were not waited for, because a policy denied the request whatever its body had.
     pub denied: u64,
-    /// Those that were not waited for, because all places were taken.
+    /// The bodies that were not waited for, because all places were occupied.
     pub no_place: u64,
-    /// Those that were not waited for, because their client had its share of the places.
+    /// The bodies that were not waited for, because their client had its share of the places.
     pub over_share: u64,
 }
 
@@ -108,10 +108,10 @@ pub(super) struct Requests {
     config: Rc<Config>,
     /// The host chooses the numbers, so they need no [`Seed`].
     requests: HashMap<StreamId, Request, foldhash::fast::FixedState>,
-    /// Requests in the order of their deadlines, in loop time: for each store those of which it has the longest. Requests that are already
-    /// decided are skipped.
+    /// Requests in the order of their deadlines, in loop time. A request is listed under the store with the longest deadline of those that
+    /// it waits for. Requests that are already decided are skipped.
     deadlines: Vec<VecDeque<(Micros, StreamId)>>,
-    /// How many requests wait for the store.
+    /// The number of requests that wait for the store.
     waiting: usize,
     /// Held requests and the uptime at which they are released, soonest first.
     held: SortedMap<(Micros, StreamId), ()>,
@@ -120,20 +120,20 @@ pub(super) struct Requests {
     leases: Leases,
     loans: Loans,
     pub debits: Debits,
-    /// How many requests were admitted with what another region has lent, and with that of each store.
+    /// The number of requests that were admitted with a loan of another region, and with loans of each store.
     pub borrowed: u64,
     borrowed_of: Vec<u64>,
     /// For each store what workers count by themselves without it.
     local: Vec<Local>,
     pub lines: Lines,
-    /// How many requests came.
+    /// The number of requests that arrived.
     came: u64,
     pub bodies: Bodies,
     pub decided: Decided,
     pub settled: Settled,
     pub tally: Tally,
     pub releases: VecDeque<Release>,
-    /// What the store is to settle.
+    /// The settlements for the store.
     pub settlements: Vec<Settlement>,
     /// Requests that were decided, for the journal. Empty if there is none.
     pub journaled: Vec<StreamId>,
@@ -171,7 +171,7 @@ impl Requests {
         }
     }
 
-    /// Whether a request still waits for the store.
+    /// True if a request still waits for the store.
     pub fn waits(&self, stream: StreamId) -> bool {
         let asks = |request: &Request| matches!(request.state, State::AwaitsBody { asks: true, .. });
         self.requests.get(&stream).is_some_and(|request| request.waits() || asks(request))
@@ -181,22 +181,22 @@ impl Requests {
         self.waiting > 0
     }
 
-    /// How many requests wait for the store.
+    /// The number of requests that wait for the store.
     pub const fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// How many requests are held for `max_delay`.
+    /// The number of requests that are held for `max_delay`.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// How many requests this worker holds in advance.
+    /// The number of units that this worker has on lease.
     pub const fn on_lease(&self) -> u64 {
         self.leases.held()
     }
 
-    /// How many entries of local logs count together with later ones.
+    /// The number of entries of local logs that count together with later ones.
     pub fn local_merged(&self) -> u64 {
         self.local.iter().map(|local| local.merged).sum()
     }
@@ -219,7 +219,7 @@ impl Requests {
     pub fn headers_to_add(&self, stream: StreamId, headers: &mut Headers) -> bool {
         let admitted = |request: &&Request| matches!(request.state, State::Admitted);
         let Some(request) = self.requests.get(&stream).filter(admitted) else { return false };
-        // The answer to an enquiry has its headers already.
+        // The answer to a quota request has its headers already.
         let answers =
             if request.is_enquiry { InlineVec::new() } else { request.answers(&self.config.policies) };
         response::headers(&answers, headers);
@@ -233,9 +233,9 @@ impl Requests {
         }
     }
 
-    /// Whether the host has not been told yet to let the request through.
+    /// True if the host has not been told yet to let the request through.
     pub fn is_paused(&self, stream: StreamId) -> bool {
-        // An enquiry that is answered never goes on.
+        // A quota request that is answered never goes on.
         let is_admitted = |request: &Request| matches!(request.state, State::Admitted) && !request.is_enquiry;
         self.requests.get(&stream).is_some_and(|request| {
             !is_admitted(request) || self.releases.iter().any(|release| release.stream == stream)

@@ -9,7 +9,7 @@ pub(super) struct Pairs {
     stores: usize,
     /// For each policy those of each store; empty if the configuration has one region.
     values: Vec<u64>,
-    /// How often one was changed.
+    /// The number of changes.
     pub changes: u64,
 }
 

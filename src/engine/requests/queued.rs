@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The queues of `concurrency` limits: requests that only such a limit denies wait until a permit is free, each in the line of
-//! its subject.
+//! The permit queues of `concurrency` limits: requests that only such a limit denies wait until a permit is free, each in the permit queue
+//! of its subject.
 //!
 //! ```text
-//!  decided: denied ──▶ queued ──▶ asks again, with the others at the head of its line ──▶ granted: decided as any other
+//!  decided: denied ──▶ queued ──▶ asks again, with the others at the head of its queue ──▶ granted: decided as any other
 //!                        ▲  │                   │
 //!                        └──┼───────────────────┘ denied again
 //!                           └─▶ max_wait is over, or its client leaves
 //! ```
 //!
-//! - A line is in the order in which the requests came. Only those at its head ask, together, and only when those that asked before
-//!   are answered. A request that comes to a line joins it without asking about the subject.
-//! - All lines of a subject ask when this worker has released a permit of it. Priority classes, tiers and scales have lines of their
-//!   own, because the store is asked differently, but the permits are the same.
-//! - Permits that others release are not announced. So a line also asks after a pause, which doubles from [`SHORTEST`] to [`LONGEST`],
-//!   and begins anew when a permit was free. All lines of the worker together ask so at most once per [`INTERVAL`], after a
+//! - A permit queue is in the order in which the requests came. Only those at its head ask, together, and only when those that asked before
+//!   are answered. A request that joins a queue does so without asking about the subject.
+//! - All queues of a subject ask when this worker has released a permit of it. Priority classes, tiers and scales have queues of their own,
+//!   because their checks differ, but the permits are the same.
+//! - Permits that other workers release are not announced. So a queue also asks after a pause, which doubles from [`SHORTEST`] to
+//!   [`LONGEST`], and begins anew when a permit was free. All queues of the worker together ask so at most once per [`INTERVAL`], after a
 //!   [`BURST`]: those that are due for the longest time ask first.
-//! - A denial takes nothing, so asking again takes nothing. What other policies have granted stays charged while the request waits, and
-//!   is refunded if it is rejected in the end.
+//! - A denial charges nothing, so asking again charges nothing. The grants of other policies stay charged while the request waits, and are
+//!   refunded if it is rejected in the end.
 //! - No request waits past its `max_wait`, also if the store has not answered yet: a grant that comes later is refunded.
 
 use std::collections::{HashMap, VecDeque};
@@ -38,57 +38,57 @@ use crate::time::Micros;
 /// At most this many requests of one worker are queued; one more is rejected.
 const MAX_QUEUED: usize = 4_096;
 
-/// At most this many requests of one line ask together.
+/// At most this many requests of one queue ask together.
 const ASK_TOGETHER: usize = 16;
 
-/// The pauses after which a line asks again.
+/// The pauses after which a queue asks again.
 const SHORTEST: Micros = Micros::from_millis(20);
 const LONGEST: Micros = Micros::from_millis(320);
 
-/// The lines of a worker ask so often after a pause. Otherwise very many idle requests, each of another subject, would keep the store
-/// busy.
+/// The interval at which the queues of a worker ask after a pause. Otherwise very many idle requests, each of another subject, would keep
+/// the store busy.
 const INTERVAL: Micros = Micros::from_millis(2);
 
 /// They may ask so much earlier than that if they have asked less before.
 const BURST: Micros = Micros::from_secs(1);
 
-/// When a line is due that asks at once: before all others.
+/// The due time of a queue that asks at once: before all others.
 const AT_ONCE: Micros = Micros::ZERO;
 
-/// What a queued request waits for.
+/// The state of a request in a permit queue.
 #[derive(Debug)]
 pub(super) struct Queued {
-    /// Its line.
+    /// Its queue.
     line: Rc<Check>,
-    /// Which of its checks is denied.
+    /// The index of its check that is denied.
     part: usize,
     /// The store's last denial. Its client gets it if no permit comes in time.
     denial: Decision,
     /// The uptime at which it has waited for long enough.
     until: Micros,
-    /// Whether the store is asked about it now.
+    /// True while the store is asked about it.
     asks: bool,
 }
 
-/// The requests that wait for permits of one subject, and about which the store is asked in the same way.
+/// The permit queue of requests for one subject whose checks are alike.
 #[derive(Debug)]
 struct Line {
     /// A check of these requests. They may differ in their costs: the permits of a subject are the same at any cost.
     key: Rc<Check>,
-    /// Tells apart lines that are due at the same time.
+    /// Distinguishes queues that are due at the same time.
     number: u64,
     /// In the order in which they came.
     requests: VecDeque<(u64, StreamId)>,
-    /// How many of them ask now.
+    /// The number of requests whose checks are in flight.
     asking: usize,
-    /// Whether all that asked were granted until now.
+    /// True if all checks have been granted until now.
     all_granted: bool,
-    /// Whether a permit was released since they asked.
+    /// True if a permit was released since they asked.
     released: bool,
     /// When it asks again, if it does not ask now.
     due: Option<Micros>,
     pause: Micros,
-    /// The last denial, for requests that join the line.
+    /// The last denial, for requests that join the queue.
     denial: Decision,
 }
 
@@ -116,28 +116,28 @@ impl Line {
         self.set_due(all, Some(due));
     }
 
-    /// Whether requests with this check wait in it.
+    /// True if requests with this check wait in it.
     fn is_of(&self, check: &Check) -> bool {
         let kind = |check: &Check| (check.kept_percent, check.mode);
         kind(&self.key) == kind(check) && self.key.is_about_the_same(check)
     }
 }
 
-/// When lines ask again.
+/// The times at which queues ask again.
 type Due = SortedMap<(Micros, u64), Rc<Check>>;
 
-/// All lines of one worker.
+/// All permit queues of one worker.
 #[derive(Debug)]
 pub(in crate::engine) struct Lines {
     /// By the tag, which names the permits.
     lines: HashMap<Vec<u8>, Vec<Line>, Seed>,
     due: Due,
-    /// Each ask after a pause takes an [`INTERVAL`]: until when they are taken.
+    /// The time until which intervals are used up: each check after a pause uses one [`INTERVAL`].
     taken: Micros,
     /// When requests have waited for long enough.
     ends: SortedMap<(Micros, StreamId), ()>,
     next: u64,
-    /// How many requests were queued.
+    /// The number of requests that were queued.
     pub queued: u64,
 }
 
@@ -147,7 +147,7 @@ impl Lines {
         Self { lines, due, taken: Micros::ZERO, ends, next: 0, queued: 0 }
     }
 
-    /// How many requests wait.
+    /// The number of requests that wait.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -159,17 +159,17 @@ impl Lines {
         Micros::earliest([due, self.ends.first().map(|((end, _), ())| *end)])
     }
 
-    /// The uptime from which a line may ask after its pause.
+    /// The uptime from which a queue may ask after its pause.
     const fn asks_from(&self) -> Micros {
         self.taken.since(BURST)
     }
 
-    /// The denial of the line that a request with this check has to join, if there is one.
+    /// The denial of the queue that a request with this check has to join, if there is one.
     pub fn denial(&self, check: &Check) -> Option<Decision> {
         if self.lines.is_empty() {
             return None;
         }
-        // The requests of a line are enforced ones, so others find none.
+        // The requests of a permit queue are enforced ones, so others find none.
         let line = self.lines.get(&check.tag)?.iter().find(|line| line.is_of(check))?;
         Some(line.denial.clone())
     }
@@ -186,7 +186,7 @@ impl Lines {
         }
     }
 
-    /// If all that asked are answered, the line asks again now, or after a pause.
+    /// If all that asked are answered, the queue asks again now, or after a pause.
     fn plan(&mut self, key: &Check, now: Micros) {
         let line =
             self.lines.get_mut(&key.tag).and_then(|lines| lines.iter_mut().find(|line| line.is_of(key)));
@@ -210,7 +210,7 @@ impl Lines {
         }
     }
 
-    /// The next line that asks again now.
+    /// The next queue that asks again now.
     pub fn pop_due(&mut self, now: Micros) -> Option<Rc<Check>> {
         let ((due, _), key) = self.due.first()?;
         let (due, key) = (*due, Rc::clone(key));
@@ -227,12 +227,12 @@ impl Lines {
         Some(key)
     }
 
-    /// The store is not asked now: the line waits for another pause.
+    /// The store is not asked now: the queue waits for another pause.
     pub fn postpone(&mut self, key: &Check, now: Micros) {
         self.plan(key, now);
     }
 
-    /// A request joins the line of its subject, if there is room in it. Returns whether there is.
+    /// A request joins the queue of its subject, unless it is full. Returns `true` if it has joined.
     fn join(&mut self, (arrived, stream): (u64, StreamId), queued: &Queued, max_waiting: usize) -> bool {
         if self.ends.len() >= MAX_QUEUED {
             return false;
@@ -275,7 +275,7 @@ impl Lines {
         }
     }
 
-    /// A request in a line is denied: it has asked, or has just joined.
+    /// A request in a queue is denied: it has asked, or has just joined.
     fn denied(&mut self, queued: &mut Queued, now: Micros) {
         self.answered(queued, false);
         let Some(line) = self.line(&queued.line) else { return };
@@ -285,7 +285,7 @@ impl Lines {
         }
     }
 
-    /// A request leaves its line. `granted` says whether it has asked and was granted.
+    /// A request leaves its queue. `granted` says whether it has asked and was granted.
     pub(super) fn leave(&mut self, stream: StreamId, mut queued: Queued, granted: bool, now: Micros) {
         self.ends.remove(&(queued.until, stream));
         self.answered(&mut queued, granted);
@@ -337,7 +337,7 @@ impl Requests {
         true
     }
 
-    /// Those at the head of a line ask again. Returns them.
+    /// The requests at the head of a queue ask again. Returns them.
     pub fn resume(&mut self, key: &Check) -> Vec<StreamId> {
         let Some(line) = self.lines.line(key) else { return Vec::new() };
         let mut cost = None;
@@ -372,7 +372,7 @@ impl Requests {
         }
     }
 
-    /// A request in a line, if it is in one, waits no longer: it is rejected by the last denial.
+    /// A request in a queue, if it is in one, waits no longer: it is rejected by the last denial.
     pub fn end_queue(&mut self, stream: StreamId, now: Now) {
         let Some(request) = self.requests.get_mut(&stream) else { return };
         let Some(queued) = request.queued.take() else { return };
@@ -383,15 +383,15 @@ impl Requests {
             request.state = State::Waiting;
             self.waiting = self.waiting.saturating_add(1);
         }
-        // It came too long ago to join a line again.
+        // It came too long ago to join a permit queue again.
         request.arrived.0 = Micros::ZERO;
         self.lines.leave(stream, *queued, false, now.uptime);
         self.decide(stream, now);
     }
 }
 
-/// The part of a request for whose permit it may wait: the only one that rejects it, and only because of limits that have a queue.
-/// The stricter of their settings hold.
+/// Returns the check for whose permit a request may wait: the only one that rejects it, and only because of limits that have a queue. The
+/// stricter of their settings apply.
 fn denied_by_queue(request: &Request, config: &Config) -> Option<(usize, Queue, Decision)> {
     if request.is_enquiry {
         return None;

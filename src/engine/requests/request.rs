@@ -24,12 +24,12 @@ pub(super) struct Part {
     pub in_flight: bool,
     /// The grant, if there was one: what to refund if the request is rejected, and what to release when it ends.
     pub receipt: Option<Receipt>,
-    /// What its response shows of its true cost; `None` before it is admitted, and when it is settled.
+    /// Reads the true cost in its response; `None` before it is admitted, and when it is settled.
     pub settling: Option<Box<Settling>>,
 }
 
 impl Part {
-    /// Whether its answer denies the request.
+    /// True if its answer denies the request.
     pub fn denies(&self, config: &Config) -> bool {
         self.answer.as_ref().is_some_and(|answer| match answer.decision() {
             Some(decision) => !decision.granted,
@@ -37,7 +37,7 @@ impl Part {
         })
     }
 
-    /// Whether the store has denied it, and other regions could lend what it lacks.
+    /// True if the store has denied it, and other regions could lend the missing units.
     pub fn exceeds(&self, config: &Config) -> bool {
         matches!(&self.answer, Some(CheckAnswer::Store(of) | CheckAnswer::DeniedUntil(of)) if !of.granted)
             && config.regions_of(&self.check) == Across::Share
@@ -67,7 +67,7 @@ pub(super) enum State {
     AwaitsBody {
         /// The hash of where its client is.
         client: u64,
-        /// Whether the store was asked about it.
+        /// True if the store was asked about it.
         asks: bool,
         /// The policy whose response it gets if its body is late.
         waits_for: Option<usize>,
@@ -100,9 +100,9 @@ pub(super) struct Request {
     pub arrived: (Micros, u64),
     /// The loop time until which it waits for the store.
     pub deadline: Micros,
-    /// The line in which it waits for a permit.
+    /// The permit queue in which it waits.
     pub queued: Option<Box<Queued>>,
-    /// By what a rejection in JSON-RPC names it.
+    /// The ids by which a rejection in JSON-RPC names it.
     pub json_rpc_ids: Option<Box<Ids>>,
 }
 
@@ -136,7 +136,7 @@ impl Request {
         self.parts.iter().all(|part| part.answer.is_some())
     }
 
-    /// What happens to it by what is known of it: how long it is held before it continues, or what its client gets instead. An enquiry
+    /// Returns the verdict by what is known of it: how long it is held before it continues, or the response to its client. A quota request
     /// never reaches the upstream: it is rejected, or [answered](response::Cause::Answered).
     pub fn decide(&self, config: &Config) -> Verdict<Micros> {
         let answers = self.answers(&config.policies);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was taken is settled: all of it is refunded if the request is rejected, its true cost is charged when its response shows it, and
-//! what is left of a lease is refunded.
+//! Settles what was charged: all of it is refunded if the request is rejected, its true cost is charged when its response shows it, and
+//! unused units of a lease are refunded.
 
 use std::rc::Rc;
 
@@ -124,7 +124,7 @@ impl Requests {
             let Some(state) = settling else { continue };
             let settle = config.settle(check);
             let wants = show(state, settle);
-            // If the store may still grant it, it is settled when the stream ends: only then is it known who has charged it.
+            // If the store may still grant it, it is settled when the stream ends: only then is it known what was charged.
             match receipt
                 .as_ref()
                 .filter(|_| !*in_flight)

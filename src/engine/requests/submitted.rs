@@ -121,7 +121,7 @@ impl Requests {
     }
 }
 
-/// A check as denials remember it: an enquiry is denied where a request is.
+/// A check as denials remember it: a quota request is denied where a request is.
 pub(super) fn enforced(check: &Check) -> Cow<'_, Check> {
     match check.mode {
         Mode::Enquiry => Cow::Owned(Check { mode: Mode::Enforce, ..check.clone() }),

@@ -12,7 +12,7 @@ use crate::engine::Slots;
 #[derive(Default)]
 pub(in crate::engine) struct Host {
     next: Cell<Token>,
-    /// What each open stream has carried.
+    /// The batches that each open stream has carried.
     pub open: RefCell<BTreeMap<Token, Vec<BatchId>>>,
     most: Cell<usize>,
     refuses: Cell<bool>,
@@ -259,7 +259,7 @@ fn a_successor_that_does_not_open_is_given_up_for_another() {
     assert_eq!(world.open(), [1, 3]);
 }
 
-/// Envoy neither opens nor closes a stream whose bridge has trapped.
+/// Envoy neither opens nor closes a stream after its bridge has trapped.
 #[test]
 fn a_stream_that_never_opens_keeps_its_batch_for_a_second() {
     let mut world = World::new();
@@ -292,8 +292,8 @@ fn a_batch_that_finds_no_idle_stream_takes_the_one_that_opens() {
     assert_eq!(world.streams.closed(2, UNAVAILABLE, world.now), Closed::Lost(third, StoreFailure::Refused));
 }
 
-/// The store has ended the connection together with its reply, and Envoy reports the close only after this callback. What is sent on the
-/// stream before is lost.
+/// The store has ended the connection together with its reply, and Envoy reports the close only after this callback. A batch sent on the
+/// stream before that is lost.
 #[test]
 fn an_answer_that_is_the_last_of_its_stream_counts_and_nothing_follows_on_it() {
     let mut world = World::warm();

@@ -33,12 +33,12 @@ pub(super) fn response_field(map: MapType, name: &str) -> Option<Vec<u8>> {
     lines.or_else(|| hostcalls::get_map_value_bytes(map, name).ok().flatten())
 }
 
-/// So many bytes of the response's body: the part that is effective.
+/// Returns this number of bytes of the response's body, in the callback of its body.
 pub(super) fn response_body(size: usize) -> Vec<u8> {
     hostcalls::get_buffer(BufferType::HttpResponseBody, 0, size).ok().flatten().unwrap_or_default()
 }
 
-/// So many bytes of the request's body: the part that is effective.
+/// Returns this number of bytes of the request's body, in the callback of its body.
 pub(super) fn request_body(size: usize) -> Vec<u8> {
     if size == 0 {
         return Vec::new();

@@ -24,7 +24,7 @@ impl Filter {
         Self { worker, session: Session::new(id) }
     }
 
-    /// So many more bytes of the request's body have come.
+    /// More bytes of the request's body have arrived.
     fn body_has(&mut self, bytes: usize, is_end: bool) -> FilterAction {
         let mut feed = |body: &mut Body| body.feed(&attributes::request_body(bytes));
         let exchange = HostAttributes::new(false);
@@ -33,7 +33,7 @@ impl Filter {
     }
 }
 
-/// Nothing is borrowed: Envoy enters the filter again with the local reply.
+/// The caller must hold no borrow: Envoy enters the filter again with the local reply.
 fn act(next: Next) -> FilterAction {
     match next {
         Next::Continue => FilterAction::Continue,

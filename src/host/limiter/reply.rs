@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a decision looks like to the host: a local reply, headers on the upstream's response, a record in the filter state.
+//! A decision as the host sees it: a local reply, headers on the upstream's response, a record in the filter state.
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MapType;

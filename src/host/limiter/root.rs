@@ -22,7 +22,7 @@ use crate::version;
 /// The most requests that are released in one callback. Local replies nest on the VM's stack: 256 fit, 1,000 overflowed it.
 const MAX_RELEASES: usize = 64;
 
-/// Whether no worker has loaded this configuration before: one of them logs it.
+/// True if no worker has loaded this configuration before: one of them logs it.
 fn is_news(json: &[u8]) -> bool {
     const KEY: &str = "weir.loaded";
     let digest = sha1_smol::Sha1::from(json).digest().bytes();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The seed of the engine's tables. Clients choose their keys, and one who knew the seed could make keys that collide.
+//! The seed of the engine's tables. Clients choose their keys. A client that knew the seed could choose keys that collide.
 //!
-//! The host offers no random numbers by a call that this crate can make: proxy-wasm has none; WASI's `random_get`, which Envoy
-//! has, takes a pointer, and this crate forbids `unsafe`. So the clock has to do. That it is unknown to clients to the
-//! nanosecond when a worker began is not much: they see when Envoy starts. But the time that each call of the clock takes
-//! differs by some nanoseconds from call to call, and a client would have to know all of them.
+//! The host offers no random numbers by a call that this crate can make: proxy-wasm has none; WASI's `random_get`, which Envoy has, takes a
+//! pointer, and this crate forbids `unsafe`. So the seed comes from the clock. Clients see when Envoy starts, so the time to the nanosecond
+//! at which a worker began is little protection. But the time that each call of the clock takes differs by some nanoseconds from call to
+//! call, and a client would have to know all of them.
 
 use super::super::time_since_epoch;
 
-/// How many times the clock is read. Each reading adds a bit or more that cannot be predicted.
+/// The number of readings of the clock. Each adds a bit or more that cannot be predicted.
 const READINGS: u32 = 256;
 
 /// An odd number with bits all over (2⁶⁴ divided by the golden ratio): a factor that spreads each bit over the higher ones.

@@ -16,7 +16,7 @@ use crate::engine::{Catalogue, Connections, Engine, Report, Sent, Timer};
 use crate::session;
 use crate::time::Micros;
 
-/// What the root context of a worker and its requests share.
+/// The state that the root context of a worker and its requests share.
 pub(super) struct Worker {
     pub engine: Engine,
     pub streams: Connections<HostStreams>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which bodies can be read, by their headers.
+//! The bodies that can be read, by their headers.
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;

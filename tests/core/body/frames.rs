@@ -61,7 +61,7 @@ fn frames() {
     }));
 }
 
-/// What is read of a stream does not depend on where it is cut.
+/// The values read in a stream do not depend on where it is cut.
 #[test]
 fn cut_at_every_byte() {
     let paths = std::sync::Arc::new(weir::body::Paths::new(&["usage.outputTokens", "text"]).unwrap());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How bodies are read: JSON, event streams and JSON lines, cut anywhere, and the sums of what they hold.
+//! The reader of bodies: JSON, event streams and JSON lines, cut anywhere, and the sums of their numbers.
 
 mod events;
 mod forms;
@@ -29,8 +29,8 @@ fn read<'a>(
     (scanner, end)
 }
 
-/// How the body ends, and the last value at each path: `ok: 5 "x" -`. In a JSON document, a value that is not the only one has a `?` before
-/// it.
+/// The end of the body, and the last value at each path: `ok: 5 "x" -`. In a JSON document, a value that is not the only one has a `?`
+/// before it.
 fn found(form: Form, paths: &[&str], body: &[u8]) -> String {
     let paths = Arc::new(Paths::new(paths).unwrap());
     let show = |(scanner, end)| shown(&scanner, form, paths.count(), end);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How paths are written, and how a wrong one is refused.
+//! The syntax of paths, and the refusal of a wrong one.
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;

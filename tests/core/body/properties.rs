@@ -47,7 +47,7 @@ fn at<'a>(json: &'a Json, steps: &[Step<'_>]) -> Vec<&'a Json> {
     next.into_iter().flat_map(|json| at(json, rest)).collect()
 }
 
-/// What a scanner should show for this document.
+/// The values that a scanner should show for this document.
 fn wanted(json: &Json) -> String {
     let mut text = "ok:".to_owned();
     for path in PATHS {
@@ -139,7 +139,7 @@ fn written_text(text: &str, choices: &mut impl Iterator<Item = u8>, out: &mut St
     out.push('"');
 }
 
-/// What is at the paths of the items of an array.
+/// The values at the paths of the items of an array.
 fn in_all(array: &Json) -> String {
     let of_item =
         |path: &&str| if path.starts_with('[') { format!("[*]{path}") } else { format!("[*].{path}") };
@@ -279,8 +279,8 @@ fn events(stream: &str) -> Vec<String> {
     events
 }
 
-/// What a document of a response adds to what is known, by the documents: the last number at each path counts, and what is no number
-/// changes nothing.
+/// The effect of a response's document on what is known, by the documents: the last number at each path counts, and any other value changes
+/// nothing.
 #[derive(Clone, Debug)]
 enum Shown {
     Tree(Tree),
@@ -306,7 +306,7 @@ fn shown_document() -> impl Strategy<Value = Shown> {
     ]
 }
 
-/// How far a number is from zero in millionths, by moving the point through its digits.
+/// The distance of a number from zero in millionths, by moving the point through its digits.
 fn counted(integer: &str, fraction: &str, exponent: i32) -> u64 {
     // As many zeros on both sides as the point may move.
     let zeros = "0".repeat(500);
@@ -549,7 +549,7 @@ proptest! {
         prop_assert_eq!(scanned(Form::JsonLines, lines.as_bytes(), &cuts), scanned(Form::EventStream, events.as_bytes(), &cuts));
     }
 
-    /// What a response has cost: the sum of the last numbers at its paths, whatever else is there, and wherever it is cut.
+    /// The cost of a response is the sum of the last numbers at its paths, whatever else is there, and wherever it is cut.
     #[test]
     fn what_is_no_number_hides_none(
         documents in vec(shown_document(), 1..5), choices in vec(any::<u8>(), 0..60), cuts in cuts(), lines in any::<bool>(),

@@ -15,7 +15,7 @@ use weir::body::{Form, Paths, Sum, Weight};
 use super::{found, read};
 use crate::table;
 
-/// Where the tokens stand: of the input, and of the output.
+/// The places of the tokens: of the input, and of the output.
 const PATHS: [&str; 10] = [
     "usage.prompt_tokens",
     "usage.input_tokens",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What loads.
+//! Valid configurations.
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -8,7 +8,7 @@ use weir::config;
 
 use super::*;
 
-/// What loads. `L` stands for one limit, `P` for a policy's name and limits.
+/// Valid configurations. `L` is replaced with one limit, `P` with a policy's name and limits.
 #[rustfmt::skip]
 pub const ACCEPTED: &[(&str, &str)] = &[
     ("the smallest", r#"{"policies": [{P}]}"#),

@@ -148,7 +148,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
     for (place, example) in examples() {
         assert_eq!(validates(&example), Some(Ok(())), "{place}");
     }
-    // What no schema can say: bounds of durations, and names that have to differ or to exist.
+    // Rules that no schema can express: bounds of durations, and names that have to differ or to exist.
     let beyond = [
         "a field twice",
         "durations out of bounds",

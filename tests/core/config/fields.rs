@@ -355,7 +355,7 @@ fn clients_know_a_limit_by_its_policy_too_where_two_policies_have_one_of_its_nam
     assert_eq!(config.policies[2].tiers.default, 1);
 }
 
-/// What a dynamic module cannot read is refused wherever it stands. The plugin can.
+/// If a dynamic module cannot read an attribute, it is refused in every field. The plugin can read it.
 #[test]
 fn a_dynamic_module_refuses_attributes_that_it_cannot_read() {
     let bad = r#"{"attribute": {"path": ["source", "port"]}}"#;
@@ -388,7 +388,7 @@ fn a_dynamic_module_refuses_attributes_that_it_cannot_read() {
     }
 }
 
-/// What a dynamic module can read is accepted; for metadata inside other metadata the error names what helps.
+/// The attributes that a dynamic module can read are accepted; for metadata inside other metadata the error names a remedy.
 #[test]
 fn a_dynamic_module_accepts_the_attributes_that_it_reads() {
     let parse = |path: &str| {
@@ -434,7 +434,7 @@ fn buckets_that_share_counters_know_each_other() {
     assert_eq!(limit(&[policy("a", 10), policy("b", 10)], 0), alone, "they are alike");
 }
 
-/// Of 32 regions, each is in debt to 31: what a limit may owe lasts for a 31st of the time in which it is whole again.
+/// With 32 regions, each is in debt to 31: the debt of a limit lasts for a 31st of the time in which it becomes whole again.
 #[test]
 fn debit_between_many_regions_needs_a_short_interval() {
     for (window, loads) in [("31s", true), ("30999ms", false)] {

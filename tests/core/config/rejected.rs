@@ -6,7 +6,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
 
-/// What does not load, and all of its errors.
+/// Invalid configurations, each with all of its errors.
 #[rustfmt::skip]
 pub const REJECTED: &[(&str, &str, &[&str])] = &[
     ("nothing", "", &["$: found no JSON (EOF while parsing a value at line 1 column 0), allowed: a JSON object"]),

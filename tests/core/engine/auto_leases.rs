@@ -54,7 +54,7 @@ fn a_lease_has_what_comes_back_in_40_us_and_a_hundredth_of_the_limit_at_most() {
     }
 }
 
-/// Requests ask one by one, and all that is asked for is granted and used. How many each batch asks for.
+/// Requests ask one by one, and all requests in a batch are granted and used. Returns how many each batch asks for.
 fn sizes(worker: &mut Worker, batches: usize) -> Vec<i64> {
     let mut stream = 1_000;
     let mut next = |worker: &mut Worker| {
@@ -108,7 +108,7 @@ fn a_batch_of_as_many_requests_as_a_lease_has_takes_none() {
         worker.all_wait(1..=requests, "ann");
         let batch = worker.batch();
         assert_eq!(batch.tasks(), [check("p0|ann", asked)], "{requests} at once");
-        // Nor does it pause.
+        // It does not pause either.
         let reply = granted(0).wait(Micros(2));
         worker.skip(ms(2));
         worker.reply(&batch, [reply]);
@@ -158,7 +158,7 @@ fn pause_after(worker: &mut Worker, stream: &mut u32, percent: i64) -> u64 {
 
 #[test]
 fn a_worker_pauses_for_longer_while_others_take_what_comes_back() {
-    // How much of what is asked for is granted each time, in percent.
+    // The percentage of the requested units that is granted each time.
     let rows: [(&str, &[i64], &[u64]); 6] = [
         ("nothing is granted", &[0; 9], &[2, 4, 8, 16, 32, 64, 128, 250, 250]),
         ("less than half", &[40; 3], &[2, 4, 8]),
@@ -221,7 +221,7 @@ fn a_pause_denies_what_waits_for_the_next_batch() {
 fn a_pause_is_no_rest() {
     for (later, asked) in [(ms(0), 1), (ms(1), 1 + 8)] {
         let mut worker = paused_worker();
-        // What was used ends in half a second.
+        // The used lease ends in half a second.
         worker.idle(ms(959));
         worker.skip(later);
         assert_eq!(worker.arrive(1, &["ann"]), None);
@@ -243,7 +243,7 @@ fn clients_hear_no_earlier_time_than_that_of_the_pause() {
     worker.skip(ms(40));
     worker.engine.replied(batch.id, &bytes([granted(1).wait(Micros(2))]), worker.now);
     assert!(matches!(worker.engine.next_release(), Some(Release { stream: 1, action: Action::Admit })));
-    // The pause is as long as the round trip. It is told as if it had begun when Redis was asked.
+    // The pause is as long as the round trip. The response states it as if it had begun when Redis was asked.
     let Some(Release { stream: 2, action: Action::Reject(told) }) = worker.engine.next_release() else {
         panic!("a rejection")
     };
@@ -256,7 +256,7 @@ fn clients_hear_no_earlier_time_than_that_of_the_pause() {
     assert_eq!(told.retry_after, RetryAfter::After(ms(30)));
 }
 
-/// Where at least half is granted at first, the worker does not pause, and clients hear what Redis says.
+/// If at least half is granted at first, the worker does not pause, and clients get the time that Redis says.
 #[test]
 fn without_a_pause_clients_hear_the_time_of_the_store() {
     let mut worker = paused_worker();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker knows of bans.
+//! The bans that a worker knows of.
 
 use weir::config::Config;
 use weir::engine::{Action, StreamId, Submitted};
@@ -25,7 +25,7 @@ fn banned(rest: Micros) -> Reply {
     granted(0).and(&[micros(rest)])
 }
 
-/// What a request of `ann` that is rejected at once is told.
+/// The time to retry for a request of `ann` that is rejected at once.
 fn retry_after(worker: &mut Worker, stream: StreamId) -> RetryAfter {
     let checks = [check_of(0, "{p0|ann}", 1)].into_iter().collect();
     match worker.engine.submit(stream, checks, worker.now) {

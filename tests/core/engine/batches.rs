@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How requests become commands and batches.
+//! Requests become commands and batches.
 
 use weir::engine::StoreFailure;
 
@@ -176,7 +176,7 @@ fn a_batch_is_bounded_in_tasks_and_bytes() {
     }
 }
 
-/// What waits behind a batch that is not answered leaves 10 ms after it. The host's timer is set to that moment.
+/// Tasks behind a batch without an answer are sent 10 ms after it. The host's timer is set to that moment.
 #[test]
 fn the_timer_is_set_to_when_the_next_batch_may_leave() {
     let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
@@ -206,7 +206,7 @@ fn the_timer_is_not_set_to_a_moment_when_no_batch_may_leave() {
     assert_eq!(worker.next_tick(), Some(worker.now.plus(ms(5))));
 }
 
-/// What is asked for in advance is asked for once, also by a command that had to wait for the next batch.
+/// Requests in advance are asked for once, also by a command that had to wait for the next batch.
 #[test]
 fn a_command_that_does_not_fit_asks_in_advance_when_it_leaves() {
     let limit = |limit| {

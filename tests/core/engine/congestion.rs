@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much is asked of the store at a time: a worker and a store in virtual time. The aim: from two seconds after each change
-//! on, the store decides at least nine in ten of the requests that it can decide within the deadline. A table holds where that is so,
-//! and a sample of scenarios bounds where it is not. The first second after a worker connects has a bar of its own.
+//! The number of tasks that a worker asks of the store at a time: a worker and a store in virtual time. The aim: from two seconds after
+//! each change on, the store decides at least nine in ten of the requests that it can decide within the deadline. A table contains the
+//! cases in which that is so, and a sample of scenarios bounds the others. The first second after a worker connects has a bar of its own.
 //!
 //! `cargo test --test core engine::congestion -- --nocapture` prints the figures.
 
@@ -14,7 +14,7 @@ use crate::world::store::Store;
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 
-/// What changes, and stays so.
+/// A lasting change.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Start,
@@ -122,7 +122,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// How things are for some seconds.
+/// The conditions for some seconds.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     seconds: u64,
@@ -143,15 +143,15 @@ struct Scenario {
     phases: Vec<Phase>,
 }
 
-/// What became of the requests of one second.
+/// The requests of one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     decided: u64,
     possible: u64,
 }
 
-/// A worker and a store. What the store decides it denies, and what it does not is allowed. The rejections are as small as can be, because
-/// hundreds of thousands are written.
+/// A worker and a store. The store denies what it decides, and requests without its decision are allowed. The rejections are as small as
+/// can be, because hundreds of thousands are written.
 fn world(store: &str, handshake: u64) -> World {
     let config = format!(
         r#"{{"store": {store}, "response": {{"headers": "none", "format": "empty"}}, "policies": [{{"name": "p0", {}}}]}}"#,
@@ -201,8 +201,8 @@ fn play(scenario: &Scenario) -> Vec<Vec<Second>> {
     scenario.phases.iter().map(figures).collect()
 }
 
-/// How many of so many requests of one second a store can decide within the deadline. A worker has 4,096 tasks in flight at most; of
-/// answers that differ only those count whose trip fits.
+/// The number of a second's requests that a store can decide within the deadline. A worker has 4,096 tasks in flight at most; if answers
+/// differ, only those count whose trip fits.
 fn possible(deadline: u64, phase: &Phase, arrived: u64) -> u64 {
     let service = SECOND / phase.capacity;
     let slack = deadline.saturating_sub(phase.distance + service);
@@ -229,8 +229,8 @@ fn judged(phases: &[Phase], figures: &[Vec<Second>]) -> (u64, u64) {
     (worst, 100 * all.decided / all.possible.max(1))
 }
 
-/// Of the requests of the second that follows the connection's handshake, the share in percent that the store decides. The connection is
-/// opened for the first request.
+/// The share in percent that the store decides of the requests in the second after the connection's handshake. The connection is opened for
+/// the first request.
 fn first_second(case: &Case) -> u64 {
     let Case { deadline, distance, jitter, capacity, handshake, .. } = *case;
     let store = format!(r#"{{"deadline": "{deadline}us", "on_failure": "allow"}}"#);
@@ -348,11 +348,11 @@ fn show(scenario: &Scenario, figures: &[Vec<Second>]) {
     }
 }
 
-/// Of one second at least so much, and of all of them together at least nine in ten.
+/// The least percentage in one second; of all seconds together it is at least nine in ten.
 const WORST_SECOND: u64 = 70;
 
-/// What is decided in each second of a case, as one number for each. They notice every change of the control, also one that the
-/// bounds below allow. If such a change is meant, and the table is as good as it was, the new numbers go here.
+/// The decisions in each second of a case, as one number for each. They notice every change of the control, also one that the bounds below
+/// allow. If such a change is meant, and the table is as good as it was, the new numbers go here.
 #[rustfmt::skip]
 const TRACES: [u32; CASES.len()] = [
     3_715_412_390, 2_217_602_439, 66_672_211, 284_812_010, 2_000_482_895, 1_959_318_795, 2_977_797_030, 1_035_412_540, 2_307_063_124,
@@ -398,7 +398,7 @@ const FIRST_SECOND: u64 = 80;
 
 /// A worker that knows nothing of its store sends 128 tasks, and more only when these are answered. So where more than that arrive within
 /// a round trip, the requests of the first two round trips may go undecided: with 2,000 requests a second, the aim is missed from 100 ms on.
-/// Where fewer arrive, the distance does not matter.
+/// If fewer arrive, the distance does not matter.
 #[test]
 fn a_store_decides_from_the_handshake_on() {
     let far = |rate| Case { rate, ..case("few, 180 of 200", 200, 180) };
@@ -418,9 +418,9 @@ fn a_store_decides_from_the_handshake_on() {
     assert!(cases.len() > 3 && below.is_empty(), "{below:?}");
 }
 
-/// So many clients ask in a closed loop, in bursts of 150 ms with pauses. Each request keeps the worker busy for a time, and now and then
-/// another process has its processor. The store is near and has little to do, so it decides every request: what takes long is the
-/// loop of the worker, and deadlines do not count that.
+/// Clients ask in a closed loop, in bursts of 150 ms with pauses. Each request keeps the worker busy for a time, and now and then another
+/// process has its processor. The store is near and has little to do, so it decides every request: only the loop of the worker is slow, and
+/// deadlines do not count that.
 #[test]
 fn a_saturated_worker_does_not_take_its_own_delay_for_the_stores() {
     let mut refused = Vec::new();

@@ -14,7 +14,7 @@ use crate::world::ledger::Entry;
 use crate::world::store::Store;
 use crate::world::{Network, World};
 
-/// What a random history does next.
+/// The next step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     Arrive { policies: usize, subject: usize },
@@ -156,7 +156,7 @@ proptest! {
         let mut taken = |kind| units(&mut world, kind);
         let taken = taken("units_reserved") + taken("units_charged") - taken("units_refunded");
         prop_assert_eq!(used.units, taken, "the usage journal has each unit that was taken and did not come back");
-        // What was granted in advance is reserved when it serves a request.
+        // Units granted in advance are reserved when they serve a request.
         if lease.is_none() || apart {
             let granted: i64 = world.ledger.entries.iter().filter(|entry| entry.is_heard).map(Entry::granted).sum();
             prop_assert_eq!(units(&mut world, "units_reserved"), granted, "each grant that was heard is reserved");

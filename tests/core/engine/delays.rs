@@ -22,7 +22,8 @@ fn a_delay_holds_a_request_until_its_turn() {
     assert_eq!(worker.next_tick(), None, "nothing waits for time to pass");
 }
 
-/// The host calls a worker when something is due, and not before. What passes between two calls while the clock is set back is not seen.
+/// The host calls a worker when something is due, and not before. The worker does not see the time between two calls if the clock is set
+/// back in it.
 #[test]
 fn a_clock_that_is_set_back_between_two_calls_delays_a_hold_by_a_second_at_most() {
     for back in [secs(1), secs(15), secs(3_600)] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long a denial is remembered, and what it saves the store.
+//! The time for which a denial is remembered, and the checks that it saves the store.
 
 use weir::engine::{Action, Submitted};
 use weir::time::Micros;

@@ -13,7 +13,7 @@ use crate::world::store::{Answers, Mood, SHARDS, Store};
 
 const MS: u64 = 1_000;
 
-/// How many policies a request may have.
+/// The maximum number of policies of a request.
 const POLICIES: usize = 4;
 
 /// A worker, and a store that grants everything.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Enquiries: nothing is taken, whatever comes of them, and what the client is told is what the store says.
+//! Quota requests: they are charged nothing, whatever comes of them, and the client gets what the store says.
 
 use serde_json::{Value, json};
 use weir::engine::{Action, StreamId, Submitted};
@@ -8,7 +8,7 @@ use weir::response::Rejection;
 
 use crate::worker::*;
 
-/// An enquiry about these policies and subjects. A request of them would cost this.
+/// A quota request for these policies and subjects. A request of them would cost this.
 fn ask(worker: &mut Worker, stream: StreamId, cost: u64, subjects: &[(usize, &str)]) -> Option<Rejection> {
     let check = |&(policy, subject): &(usize, &str)| Check {
         mode: Mode::Enquiry,
@@ -38,7 +38,7 @@ fn responses(worker: &mut Worker) -> Vec<(StreamId, Rejection)> {
         .collect()
 }
 
-/// What the next batch asks, and the responses when the store replies so.
+/// The tasks of the next batch, and the responses when the store replies so.
 fn answer(worker: &mut Worker, replies: impl IntoIterator<Item = Reply>) -> (Vec<Task>, Vec<Rejection>) {
     let batch = worker.batch();
     worker.engine.replied(batch.id, &bytes(replies), worker.now);
@@ -116,7 +116,7 @@ fn a_request_without_policies_is_answered_at_once() {
     assert_eq!(worker.engine.request_count(), 0);
 }
 
-/// A denial that the worker remembers answers an enquiry, and what an enquiry is told denies no request.
+/// A denial that the worker remembers answers a quota request, and the answer to a quota request denies no request.
 #[test]
 fn what_is_remembered_answers_and_nothing_is_remembered_of_an_answer() {
     let mut worker = Worker::new(DENY, [policy(BUCKET)]);
@@ -152,7 +152,7 @@ fn a_banned_client_is_told() {
     }
 }
 
-/// By no failure is anything taken, and no enquiry waits past its deadline.
+/// No failure causes a charge, and no quota request waits past its deadline.
 #[test]
 fn without_an_answer_of_the_store_there_is_none() {
     for store in [ALLOW, DENY, LOCAL] {
@@ -226,7 +226,7 @@ fn a_policy_that_counts_enquiries_may_deny_them() {
         "without the store"
     );
     worker.close(3);
-    // What it has charged is refunded when there is no answer.
+    // Its charge is refunded when there is no answer.
     assert_eq!(submit(&mut worker, 4, checks("bob")), None);
     let (_, responses) = answer(&mut worker, [error("LOADING"), counted]);
     assert_eq!(responses[0].status, 503);
@@ -248,7 +248,7 @@ fn a_client_that_leaves_leaves_nothing() {
     assert_eq!(worker.engine.request_count(), 0);
 }
 
-/// A lease is for requests. What a worker has of it is charged, so the store's answer is not too high.
+/// A lease is for requests. A worker's leased units are charged, so the store's answer is not too high.
 #[test]
 fn an_enquiry_uses_no_lease_and_takes_none() {
     let mut worker = Worker::new(DENY, [leased(r#"{"max": 10, "min": 2}"#, WINDOW)]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What of denials is written to the journal, and that no request suffers from it.
+//! The entries about denials in the journal. No request suffers from them.
 
 use weir::engine::{Action, Slots, StoreFailure, StreamId, Submitted};
 use weir::policy::{Check, Denial, Mode, key};
@@ -30,7 +30,7 @@ fn deny_ann(worker: &mut Worker, stream: StreamId) {
     worker.close(stream);
 }
 
-/// So many further requests of `ann`, denied by the worker itself.
+/// Further requests of `ann`, denied by the worker itself.
 fn deny_more(worker: &mut Worker, count: u32) {
     for stream in 1_000..1_000 + count {
         assert_eq!(worker.arrive(stream, &["ann"]), Some(false));
@@ -415,7 +415,7 @@ fn batches_of_the_journal_that_are_lost_say_nothing_about_requests() {
     assert_eq!([failed, abandoned], [(reference, 5); 2], "as many requests at once as ever");
 }
 
-/// Nor does its answer hide that the store leaves requests unanswered.
+/// The answer to its entries does not hide that the store leaves requests unanswered.
 #[test]
 fn a_journal_that_is_written_closes_no_breaker() {
     let mut worker = journaling("{}", &TRUSTING.replace("deny\"", "allow\""), &[policy(BUCKET)]);
@@ -586,7 +586,7 @@ fn entries_take_only_the_room_that_requests_leave() {
     subjects(&mut worker, room - 5);
     let batch = worker.batch();
     assert_eq!((batch.commands.len(), batch.journal.len()), (room as usize - 5, 5));
-    // What the next batch may have does not depend on what the one before was made of.
+    // The size of the next batch does not depend on the contents of the one before.
     let next = |denials: u32, requests: u32| {
         let mut worker = with(denials);
         if denials == 1 {
@@ -606,7 +606,7 @@ fn entries_take_only_the_room_that_requests_leave() {
     assert_eq!(next(32, 1), next(1, 33));
 }
 
-/// What is decided does not depend on whether there is a journal.
+/// Decisions do not depend on whether there is a journal.
 #[test]
 fn a_journal_changes_no_decision() {
     let decisions = |journal: &str| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Grants that arrive after their request is decided or has closed. What no admitted request uses is refunded, exactly once; a
-//! place of a concurrency limit is released when its request ends.
+//! Grants that arrive after their request is decided or has closed. Units that no admitted request uses are refunded, exactly once; a
+//! permit of a concurrency limit is released when its request ends.
 
 use crate::worker::*;
 
@@ -171,7 +171,7 @@ fn a_late_permit_of_a_request_that_was_counted_locally_is_released_when_the_requ
     assert!(worker.next_batch().is_none(), "once");
 }
 
-/// What a request is charged in the store is not charged to the local share too.
+/// A request that is charged in the store is not charged to the local share too.
 #[test]
 fn a_late_grant_takes_the_place_of_a_local_one() {
     // A share of two places for each kind of limit.
@@ -181,7 +181,7 @@ fn a_late_grant_takes_the_place_of_a_local_one() {
     ] {
         let (mut worker, late) = one_late(LOCAL, limit);
         worker.reply(&late, [granted(1).permit(77)]);
-        // Redis is away, and the local share decides: both of its places are free.
+        // Redis is unavailable, and the local share decides: both of its places are free.
         worker.all_wait(2..=4, "ann");
         let lost = worker.batch();
         worker.idle(ms(60));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests that are taken in advance: how many, how long they are kept, that the rest is refunded, and what clients are told
+//! Requests that are reserved in advance: how many, how long they are kept, that the rest is refunded, and the answers to clients
 //! meanwhile.
 
 use weir::engine::StreamId;
@@ -18,7 +18,7 @@ fn long() -> Worker {
     Worker::new(DENY, [leased(LONG, WINDOW)])
 }
 
-/// One request asks, and all that it asks for is granted. How many are on lease then.
+/// One request asks, and all that it asks for is granted. Returns how many are on lease then.
 fn lease_to(worker: &mut Worker, stream: StreamId) -> i64 {
     lease_of(worker, stream, 97)
 }
@@ -44,7 +44,7 @@ fn all_served(worker: &mut Worker, streams: impl IntoIterator<Item = StreamId>) 
         .for_each(|stream| assert_eq!(worker.arrive(stream, &["ann"]), Some(true), "{stream}"));
 }
 
-/// What was left on lease is refunded, and the store has done it.
+/// Unused units on lease are refunded, and the store has done it.
 fn takes_back(worker: &mut Worker) {
     let batch = worker.batch();
     assert_eq!((worker.engine.on_lease(), batch.tasks().len()), (0, 1));
@@ -68,7 +68,7 @@ fn a_request_on_lease_is_admitted_without_asking_and_the_lease_grows_with_use() 
     assert_eq!(sizes, [2, 4, 8, 8, 8]);
 }
 
-/// A lease is of units: it serves a request of the subject at any cost that it still has. What is left goes back.
+/// A lease is of units: it is enough for a request of the subject at any cost up to its rest. Unused units are refunded.
 #[test]
 fn a_lease_serves_requests_of_any_cost() {
     let mut worker = short();
@@ -109,7 +109,7 @@ fn a_subject_that_would_hardly_use_a_lease_gets_none() {
     // Half of the minimum, within a lease's duration: one by one, or at once.
     let one_by_one = [1; 5].map(|count| asks(&mut worker, count));
     assert_eq!(one_by_one, [1, 1, 1, 1, 11]);
-    // The subject rests. What it did not use goes back, and it is unknown again.
+    // The subject rests. Its unused units are refunded, and it is unknown again.
     worker.idle(secs(1));
     takes_back(&mut worker);
     assert_eq!([4, 1].map(|count| asks(&mut worker, count)), [4, 11]);
@@ -305,7 +305,7 @@ fn a_worker_that_ends_refunds_what_it_has_on_lease() {
     assert_eq!((worker.engine.on_lease(), worker.batch().commands.len()), (0, 1));
 }
 
-/// What is granted in advance to a worker that has ended meanwhile goes back at once.
+/// If a worker has ended meanwhile, the requests granted to it in advance are refunded at once.
 #[test]
 fn a_lease_that_comes_after_the_worker_has_ended_is_refunded() {
     let mut worker = long();
@@ -415,7 +415,7 @@ fn what_several_grants_hold_is_counted_once_each_and_no_longer_than_they_last() 
     worker.idle(ms(11));
     let second = worker.batch();
     assert_eq!(second.tasks(), [check("p0|ann", 1 + 4)]);
-    // 100, of which 6 and then 5 are taken; 4 + 4 of them are on lease. The answers overtake each other.
+    // 100. 6 and then 5 of them are charged; 4 + 4 of these are on lease. The answers overtake each other.
     worker.reply(&second, [granted(5).at(START.plus(ms(11))).remaining(89).reset(MINUTE)]);
     assert_eq!(worker.remaining(3), 93);
     worker.reply(&first, [granted(6).remaining(94).reset(MINUTE)]);
@@ -441,7 +441,7 @@ fn what_is_known_under_a_lease_is_as_old_as_the_lease() {
     worker.skip(secs(2));
     all_served(&mut worker, [4]);
     let record = worker.engine.record(4).expect("a record");
-    // Neither stands in the way of the next request: the one nearer its end is named.
+    // Neither denies the next request: the one nearer its end is named.
     assert_eq!((record.limit, record.remaining), ("b", Some(3)));
     let mut worker = long();
     lease_to(&mut worker, 1);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker admits by itself while the store does not decide: its local share of each limit.
+//! The requests that a worker admits by itself while the store does not decide: its local share of each limit.
 
 use weir::engine::Action;
 use weir::time::Micros;
 
 use crate::worker::*;
 
-/// The limit is ten, a fifth of which is this worker's.
+/// The limit is ten, and a fifth of it is this worker's.
 const FIFTH: &str = r#"{"deadline": "50ms", "on_failure": "local", "workers": 5}"#;
 
 #[test]
@@ -44,7 +44,7 @@ fn a_worker_limits_by_itself_while_the_store_is_unavailable_and_begins_anew_afte
     assert_eq!([0; 3].map(|_| fail(&mut worker)), [true, true, false]);
 }
 
-/// A cost that the limit holds passes when the store has recovered, whatever this worker's share is: no client is told never.
+/// A cost that the limit can hold passes when the store has recovered, whatever this worker's share is: no client gets *never*.
 #[test]
 fn only_what_the_whole_limit_cannot_hold_is_rejected_for_good() {
     for (cost, retry_after, pushback) in

@@ -21,7 +21,7 @@ fn measured(worker: &mut Worker) -> BTreeMap<String, u64> {
     host.values.iter().map(|(name, value)| (short(name), u64::try_from(*value).expect("more"))).collect()
 }
 
-/// What was measured of decisions of policies: `policy.p0.` is left out of the names. Units and how full limits are: `usage.rs`.
+/// The measurements of policies' decisions: `policy.p0.` is left out of the names. For units and the fullness of limits, see `usage.rs`.
 fn of_policy(worker: &mut Worker) -> Vec<(String, u64)> {
     let values = measured(worker);
     values
@@ -174,7 +174,7 @@ fn each_decision_is_counted_once_by_outcome_and_source() {
     }
 }
 
-/// Of two policies each counts for itself: what the one allows, the other may deny.
+/// Each of two policies counts for itself: one may deny a request that the other allows.
 #[test]
 fn policies_count_for_themselves() {
     let mut worker = Worker::new(ALLOW, [policy(BUCKET), policy(WINDOW)]);
@@ -186,7 +186,7 @@ fn policies_count_for_themselves() {
     assert_eq!((of("admitted"), of("rejected")), (0, 1), "the request is rejected");
 }
 
-/// Of two limits the one that denies counts the denial. The other has allowed.
+/// If one of two limits denies, it counts the denial. The other has allowed.
 #[test]
 fn a_denial_counts_under_the_limit_that_denies() {
     let limits = format!("{BUCKET}, {}", WINDOW.replace("\"l\"", "\"day\""));
@@ -413,7 +413,7 @@ fn the_number_of_metrics_is_bounded() {
     assert_eq!(count(".units_reserved"), 30 * 12, "of each tier");
     assert_eq!(count("policy.p29.requests."), count("policy.p0.requests."));
     assert_eq!(count("policy.p29.limit."), 0);
-    // What has no metric of its own counts under the policy.
+    // A decision without a metric of its own counts under the policy.
     worker.engine.submit(1, [check_of(29, "{p29|ann}", 1)].into_iter().collect(), worker.now);
     let eight = [6, 0, 0, 0].repeat(7);
     worker.answer([granted(1).and(&eight)]);
@@ -490,7 +490,7 @@ fn deny(worker: &mut Worker, stream: u32, subject: &str) {
     worker.close(stream);
 }
 
-/// What is logged at the next list.
+/// The log lines of the next list.
 fn listed(worker: &mut Worker) -> Vec<String> {
     let mut host = Host::new(worker.engine.config());
     let mut report = Report::new(worker.engine.config());
@@ -567,7 +567,7 @@ fn a_list_is_due_without_further_requests_and_a_clock_set_back_does_not_hold_it_
     assert!(worker.next_tick().is_some_and(|due| due <= worker.now.plus(Micros::from_secs(60))));
 }
 
-/// What came back does not count.
+/// Refunded units do not count.
 #[test]
 fn the_subjects_that_use_most_are_listed_by_their_units() {
     let settle = settled(r#"[{"cost": {"constant": 4}}]"#, WINDOW);

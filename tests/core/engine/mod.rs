@@ -3,31 +3,31 @@
 //!
 //! | file | what it shows |
 //! |---|---|
-//! | `batches.rs` | how requests become commands and batches |
+//! | `batches.rs` | requests become commands and batches |
 //! | `connections.rs` | batches that need a new connection to the store before they can be sent |
 //! | `failures.rs` | every failure of the store is one decision by `on_failure`, within the deadline |
 //! | `breaker.rs` | a store or a shard that fails is left alone, and tried again |
-//! | `local.rs` | what a worker admits by itself |
-//! | `denials.rs` | how long a denial is remembered |
-//! | `leases.rs` | requests that are taken in advance |
+//! | `local.rs` | the requests that a worker admits by itself |
+//! | `denials.rs` | the time for which a denial is remembered |
+//! | `leases.rs` | requests that are reserved in advance |
 //! | `delays.rs` | requests that are held until their turn |
 //! | `late_grants.rs` | grants that arrive after their request is decided or has closed |
 //! | `request_bodies.rs` | requests that wait for their own bodies |
-//! | `settlements.rs` | what a request turned out to cost is charged or refunded |
+//! | `settlements.rs` | the true cost of a request is charged or refunded |
 //! | `conservation.rs` | whatever happens, each grant is charged or refunded exactly once |
-//! | `bans.rs` | what a worker knows of bans |
+//! | `bans.rs` | the bans that a worker knows of |
 //! | `priority.rs` | requests of several classes of one subject |
-//! | `scales.rs` | subjects that have so many times the limits |
-//! | `dispatch.rs` | when the store is asked, how much of it at a time, and that a worker always comes back to it |
-//! | `congestion.rs` | how much of what the store can decide it decides |
+//! | `scales.rs` | subjects whose limits are multiplied |
+//! | `dispatch.rs` | the times at which the store is asked, the number of tasks at a time, and that a worker always comes back to it |
+//! | `congestion.rs` | the share of decisions that the store makes, of those that it can |
 //! | `enquiries.rs` | requests that only ask what is left |
 //! | `queues.rs` | requests that wait for a permit |
-//! | `journal.rs` | what of denials is written to the journal, and that no request suffers from it |
-//! | `usage.rs`, `usage_journal.rs` | units, how full limits are, and what each subject has used |
-//! | `warnings.rs` | who is told that a limit is nearly used up, and how often |
+//! | `journal.rs` | the entries about denials in the journal; no request suffers from them |
+//! | `usage.rs`, `usage_journal.rs` | units, the fullness of limits, and the usage of each subject |
+//! | `warnings.rs` | the warnings that a limit is nearly used up |
 //! | `metrics.rs` | each decision is counted once, under its policy and limit, by outcome and source; the most denied subjects |
-//! | `peers.rs` | what is measured of other regions |
-//! | `regions.rs` | what the workers of several regions admit together, and that a store that fails concerns no other |
+//! | `peers.rs` | the metrics of other regions |
+//! | `regions.rs` | the requests that workers of several regions admit together; a store that fails concerns no other |
 //! | `replicas.rs` | grants that too few replicas have are decided by `on_failure`
 //! | `report.rs` | statistics are exported on a tick, and nothing is lost |
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is measured of other regions: charges and loans, each for every region, and for every policy there.
+//! The metrics of other regions: charges and loans, each for every region, and for every policy there.
 
 use proptest::prelude::*;
 use weir::config::Config;
@@ -12,7 +12,7 @@ use crate::world::store::Mood;
 use crate::world::{Network, World};
 
 impl Exporting {
-    /// What is exported now of a metric of the regions bom and cle.
+    /// The exported values of a metric of the regions bom and cle.
     fn both(&mut self, name: &str) -> [i64; 2] {
         self.worker.skip(ms(100));
         while self.look() != Export::Nothing {
@@ -95,7 +95,7 @@ fn a_charge_waits_is_sent_and_is_answered_or_not() {
     ];
     assert_eq!(gauges.collect::<Vec<_>>(), expected.map(|(name, value)| (name.to_owned(), value)));
     exporting.worker.idle(ms(1));
-    // What waits is sent to both.
+    // Waiting charges are sent to both.
     let bom = exporting.worker.batch();
     let cle = exporting.worker.batch();
     assert_eq!((bom.tasks(), cle.tasks()), (cle.tasks(), vec![charge("p0|ann", 2), charge("p1|ann", 1)]));
@@ -147,7 +147,7 @@ fn the_log_names_the_region_of_a_store_that_fails() {
     }
 }
 
-/// What is refunded before it is charged need not be charged.
+/// Units that are refunded before they are charged need not be charged.
 #[test]
 fn a_refund_lowers_what_waits() {
     let mut exporting = Exporting::of(worker(&[DEBIT, HOMES[0]]));
@@ -198,7 +198,7 @@ fn a_loan_is_paid_where_it_was_lent_at_any_cost() {
     assert_eq!(exporting.both("weir.peer.PEER.borrowed").iter().sum::<i64>(), 1);
 }
 
-/// What a region's worker exports.
+/// The statistics that a region's worker exports.
 struct Statistics(Report, Host);
 
 impl Statistics {

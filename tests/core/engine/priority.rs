@@ -53,7 +53,7 @@ fn a_denial_of_one_class_denies_no_other() {
     assert_eq!(arrive(&mut worker, 4, 33), Some(false));
 }
 
-/// Of ten units half are this worker's, and a third of them, rounded up, is kept.
+/// Half of ten units are this worker's, and a third of them, rounded up, is kept.
 #[test]
 fn a_local_share_keeps_its_part() {
     let local = r#"{"deadline": "50ms", "on_failure": "local", "workers": 2}"#;

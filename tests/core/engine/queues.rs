@@ -27,7 +27,7 @@ fn denied_at_first(worker: &mut Worker, streams: impl IntoIterator<Item = Stream
     assert_eq!(worker.answer([full()]), [], "none is decided");
 }
 
-/// What the worker asks within this time, if the store has no place; and when, since now.
+/// The tasks that the worker asks within this time, if the store has no place; each with its time since now.
 fn asks_within(worker: &mut Worker, span: Micros) -> Vec<(u64, Task)> {
     let (begin, mut asked) = (worker.now, Vec::new());
     while worker.now < begin.plus(span) {
@@ -133,7 +133,7 @@ fn a_released_place_wakes_all_queues_of_its_subject() {
     assert_eq!(worker.reply(&batch, replies), [(5, true)]);
 }
 
-/// What the store says about one class says nothing about another.
+/// The store's answer for one class says nothing about another.
 #[test]
 fn a_request_of_another_class_asks_for_itself() {
     let mut worker = worker("2s", 100);
@@ -194,7 +194,7 @@ fn one_that_comes_later_does_not_overtake() {
     assert_eq!(worker.reply(&batch, [granted_as(2, 7)]), [(1, true), (2, true)]);
     worker.idle(ms(20));
     assert_eq!(worker.answer([granted_as(2, 7)]), [(3, true), (5, true)]);
-    // One that was asked about before the line was there, and is denied later, stands before those that came after it.
+    // A request whose check was sent before the permit queue existed, and that is denied later, is ahead of those that came after it.
     worker.all_wait([6], "ann");
     let first = worker.batch();
     worker.all_wait([7], "ann");
@@ -315,7 +315,7 @@ fn what_else_is_denied_does_not_wait() {
     assert_eq!(worker.answer([full(), full()]), [(2, true)], "shadow rejects nothing");
 }
 
-/// What other policies have granted stays charged while a request waits.
+/// The grants of other policies stay charged while a request waits.
 #[test]
 fn grants_of_other_policies_are_refunded_if_it_waits_in_vain() {
     for in_vain in [true, false] {
@@ -323,7 +323,7 @@ fn grants_of_other_policies_are_refunded_if_it_waits_in_vain() {
         worker.arrive(1, &["ann", "all"]);
         assert_eq!(worker.answer([granted(1), full()]), []);
         assert_eq!(worker.drain(), [], "nothing is refunded yet");
-        // Another request finds the line, and asks only about its own subject.
+        // Another request finds the permit queue, and asks only about its own subject.
         worker.arrive(2, &["bob", "all"]);
         let batch = worker.batch();
         assert_eq!(batch.tasks(), [check("p0|bob", 1)]);
@@ -386,7 +386,7 @@ fn a_late_grant_of_another_policy_is_kept_until_the_end() {
     }
 }
 
-/// What `on_failure` rejects has no use for a permit; what it lets through may wait for one.
+/// A request that `on_failure` rejects has no use for a permit; one that it lets through may wait for it.
 #[test]
 fn a_request_that_on_failure_denies_does_not_wait() {
     for (on_failure, found) in [("deny", vec![(1, false)]), ("allow", vec![])] {
@@ -409,7 +409,7 @@ fn a_denial_at_the_end_of_max_wait_decides() {
     assert_eq!(worker.engine.queued(), 0);
 }
 
-/// A client is told what the store said last.
+/// A client gets the store's last answer.
 #[test]
 fn a_request_that_waited_in_vain_is_rejected_by_the_last_denial() {
     let mut worker = worker("100ms", 100);
@@ -422,7 +422,7 @@ fn a_request_that_waited_in_vain_is_rejected_by_the_last_denial() {
     assert_eq!(worker.remaining(1), 3);
 }
 
-/// Where too many wait, another subject gets no line: its next request asks, when there is room again.
+/// If too many requests wait, another subject gets no permit queue: its next request asks, when there is a place again.
 #[test]
 fn a_subject_without_a_place_to_wait_is_asked_about_again() {
     let mut worker = worker("1s", 4_096);
@@ -439,7 +439,7 @@ fn a_subject_without_a_place_to_wait_is_asked_about_again() {
     assert_eq!(worker.batch().tasks(), [check("p0|bob", 1)]);
 }
 
-/// While the store has too much to do, a line is not asked about. It asks later, although nobody releases a permit.
+/// While the store is overloaded, it is not asked for a permit queue. The queue asks later, even if no permit is released.
 #[test]
 fn a_line_asks_again_after_the_store_was_overloaded() {
     let mut worker = worker("5s", 100);
@@ -509,7 +509,7 @@ fn without_the_store_on_failure_decides() {
     }
 }
 
-/// Those that ask and those that wait on leave alone when others have to be decided.
+/// Requests that ask and requests that wait do not affect others that have to be decided.
 #[test]
 fn other_requests_keep_their_deadlines() {
     let mut worker = worker("2s", 100);
@@ -587,7 +587,7 @@ mod property {
         open: BTreeMap<StreamId, (Micros, Option<bool>)>,
         next: StreamId,
         permit: i64,
-        /// Whether each batch is answered before anything else happens: then order is strict.
+        /// True if each batch is answered before anything else happens: then order is strict.
         prompt: bool,
     }
 

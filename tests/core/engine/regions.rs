@@ -59,10 +59,10 @@ fn world_of(policies: &str) -> World {
     world
 }
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many requests of one subject arrive in a region.
+    /// This number of requests of one subject arrive in a region.
     Arrive {
         region: usize,
         subject: usize,
@@ -319,7 +319,8 @@ fn a_store_that_fails_delays_nothing_about_another() {
     }
 }
 
-/// Whatever is sent to a store finds out that it is there again: requests, charges, or loans, although nobody waits for these.
+/// Everything that is sent to a store finds out that it is available again: requests, charges, or loans, although no request waits for the
+/// latter two.
 #[test]
 fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
     let rows = [("requests", HOMES[1], 1), ("charges", DEBIT, 1), ("loans", SHARE, 2)];
@@ -332,7 +333,7 @@ fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
             assert_eq!(world.engine(0).open_breakers(), 1, "{row}, {mood:?}");
             world.stores[1].mood = Mood::Answers;
             let before = world.time;
-            // What was sent to a store that hangs is lost, as is what waited for it: the deadline of that passes first.
+            // Batches sent to a store that hangs are lost, and so are the tasks that waited for them: their deadline passes first.
             let deadline = if mood == Mood::Hangs { 500 * MS } else { 0 };
             world.load(&[0], 5 * MS / demand, SEC + deadline);
             assert_eq!(world.engine(0).open_breakers(), 0, "{row}, {mood:?}");
@@ -342,7 +343,7 @@ fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
     }
 }
 
-/// Charges wait while their store is gone, and are made when it is back, although no request comes any more.
+/// Charges wait while their store is unavailable, and are made when it is available again, although no request comes any more.
 #[test]
 fn charges_that_wait_are_made_when_the_store_is_back() {
     for mood in [Mood::Hangs, Mood::Refuses] {
@@ -576,8 +577,8 @@ fn a_loan_admits_a_request_that_a_remembered_denial_would_reject() {
     assert_eq!((refused.arrive_under(99, &[0]), refused.engine.on_lease()), (Some(true), 1));
 }
 
-/// The first requests of a subject that borrow are of one class, and those after them of another: these are told the limit of their own
-/// class, also where their store grants late what a loan has served.
+/// The first requests of a subject that borrow are of one class, and those after them of another: these get the limit of their own class,
+/// also if a loan serves a request before its store grants it.
 #[test]
 fn a_request_that_a_loan_serves_is_told_the_limit_of_its_class() {
     let mut worker = worker_of(r#""denial_ttl": "1ms", "#, &policies(&[SHARE]));
@@ -618,7 +619,7 @@ fn a_loan_that_comes_after_the_worker_has_ended_is_given_back() {
     assert_eq!(worker.drain(), [(); 2].map(|()| refund("p0|ann", 1)));
 }
 
-/// Of two policies that share, only one has a loan: then it is of no use.
+/// If only one of two policies that share has a loan, the loan is of no use.
 #[test]
 fn a_loan_is_not_used_while_another_one_is_missing() {
     let mut worker = worker(&[SHARE, SHARE]);
@@ -634,8 +635,7 @@ fn a_loan_is_not_used_while_another_one_is_missing() {
     assert!(tasks.iter().any(|task| task.tag == "p1|ann" && task.requests > 0), "{tasks:?}");
 }
 
-/// A worker that ends makes the charges of one more sync. What that leaves over is counted as dropped, and what is granted later is
-/// charged at once.
+/// A worker that ends makes the charges of one more sync. The rest is counted as dropped, and later grants are charged at once.
 #[test]
 fn charges_that_a_worker_does_not_make_before_it_ends_are_counted() {
     let mut worker = worker(&[DEBIT, DEBIT]);

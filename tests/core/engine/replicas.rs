@@ -16,7 +16,7 @@ fn noreplicas() -> StoreFailure {
     StoreFailure::Error("NOREPLICAS too few have acknowledged".into())
 }
 
-/// Three requests, of which the store grants two.
+/// Three requests. The store grants two of them.
 #[test]
 fn a_grant_that_too_few_replicas_have_is_decided_by_on_failure() {
     let admitted = [(1, true), (2, true), (3, false)];
@@ -74,7 +74,7 @@ fn missing_replicas_are_no_outage() {
     assert_eq!(worker.failures(), vec![noreplicas(); 5], "a denial needs no replica");
 }
 
-/// Otherwise each request would wait for replicas that are gone.
+/// Otherwise each request would wait for replicas that are unavailable.
 #[test]
 fn missing_replicas_are_awaited_for_long_once_a_second() {
     let mut worker = Worker::new(&store("allow"), [policy(BUCKET)]);
@@ -94,7 +94,7 @@ fn missing_replicas_are_awaited_for_long_once_a_second() {
     }
 }
 
-/// What comes without the reply to `WAIT` was cut off.
+/// A reply without the reply to `WAIT` was cut off.
 #[test]
 fn a_reply_that_is_missing_is_a_bad_reply() {
     let mut worker = Worker::new(&store("deny"), [policy(BUCKET)]);
@@ -119,7 +119,7 @@ fn an_error_that_lasts_as_long_as_the_connection_ends_it() {
     }
 }
 
-/// What was taken in advance is given back, too: later requests would be admitted by it.
+/// Requests reserved in advance are given back, too: later requests would be admitted by them.
 #[test]
 fn a_lease_that_too_few_replicas_have_is_refunded() {
     let lease = r#"{"max": 8, "min": 2, "duration": "5s"}"#;

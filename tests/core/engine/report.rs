@@ -9,7 +9,7 @@ use weir::engine::{Catalogue, Export, Kind, Metric, Metrics, Report};
 
 use crate::worker::*;
 
-/// What a host has been told, and in how many calls.
+/// The calls of a host: the values, and the number of calls.
 pub struct Host {
     catalogue: Catalogue,
     pub values: BTreeMap<String, i64>,
@@ -98,7 +98,7 @@ impl Exporting {
         export
     }
 
-    /// What the host refuses from now on: the metrics whose names contain this.
+    /// Makes the host refuse the metrics whose names contain this.
     pub fn refuse(&mut self, part: Option<&'static str>) {
         self.host.refuses = part;
     }
@@ -285,7 +285,7 @@ impl log::Log for Log {
     fn flush(&self) {}
 }
 
-/// What was logged since it was last asked.
+/// Returns the log lines since the last call.
 pub fn logged() -> Vec<String> {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

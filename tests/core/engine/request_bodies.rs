@@ -87,7 +87,7 @@ fn a_body_that_its_headers_rule_out_is_counted() {
     assert_eq!((counters.request_bodies_unreadable, counters.denied_by_list), (1, 0));
 }
 
-/// A request whose headers are let through while data of it come must not be let through twice.
+/// A request whose headers are let through while its data arrives must not be let through twice.
 #[test]
 fn a_request_is_paused_until_its_release_is_taken() {
     let mut worker = by_user();
@@ -254,7 +254,7 @@ fn a_client_gets_no_more_places_by_requests_that_are_denied() {
     assert_eq!(got, 1_366);
 }
 
-/// The store is asked as by an enquiry: it takes nothing.
+/// The store is asked as by a quota request: it charges nothing.
 #[test]
 fn a_request_whose_body_does_not_come_is_asked_about_and_denied() {
     let (mut worker, check) = with_another(BUCKET, "");
@@ -277,7 +277,7 @@ fn a_request_whose_body_does_not_come_is_asked_about_and_denied() {
     assert_eq!(worker.released(), [(3, false)]);
 }
 
-/// An enquiry takes nothing, so nothing is granted, whatever a reply says.
+/// A quota request charges nothing, so nothing is granted, whatever a reply says.
 #[test]
 fn a_denial_to_an_enquiry_is_one_whatever_it_grants() {
     let (mut worker, check) = with_another(BUCKET, "");
@@ -344,7 +344,7 @@ fn a_ban_denies_before_the_body() {
     assert_eq!((counters.banned, counters.request_bodies_denied), (1, 1));
 }
 
-/// Its number is that of a check after the body has come. The answer to the enquiry must not admit it.
+/// Its number is that of a check after the body has come. The answer to the check before that must not admit it.
 #[test]
 fn an_answer_from_before_the_body_decides_nothing_after_it() {
     for is_sent in [true, false] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A request reserves a cost. What its response shows is its true cost, and the difference is charged or refunded, once.
+//! A request reserves a cost. Its response shows its true cost, and the difference is charged or refunded, once.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use weir::policy::settle::Watched;
 use crate::worker::*;
 use crate::world::{Network, World};
 
-/// What a host passes on of a response.
+/// The parts of a response that a host passes on.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     /// Headers; the status first.
@@ -209,7 +209,7 @@ fn what_a_request_has_cost_is_told_from_its_response() {
     }
 }
 
-/// A stream may last for hours. What nothing can change any more is settled at once, and only once.
+/// A stream may last for hours. A final cost is settled at once, and only once.
 #[test]
 fn a_cost_is_settled_as_soon_as_it_is_known() {
     let watched = |size, trailers| Watched { size, trailers, ..Watched::default() };
@@ -337,8 +337,8 @@ fn only_what_was_charged_is_settled() {
     assert_eq!(worker.drain(), []);
 }
 
-/// `on_failure` has admitted a request, and its grant comes when the response is there, or when the stream has ended. What the request
-/// turned out to cost is charged all the same. A policy that does not settle keeps what the request has reserved.
+/// `on_failure` has admitted a request, and its grant comes when the response is there, or when the stream has ended. The true cost of the
+/// request is charged all the same. A policy that does not settle keeps what the request has reserved.
 #[test]
 fn a_grant_that_comes_after_the_response_is_settled() {
     let cases = r#"[{"cost": {"header": {"name": "x-used"}}}]"#;
@@ -432,7 +432,7 @@ fn settlements_that_were_not_sent_wait_for_the_next_batch() {
     }
 }
 
-/// Whether the store has run a probe is not known if no answer comes, so it carries as little as possible.
+/// If no answer comes, it is unknown if the store has run a probe, so a probe carries as little as possible.
 #[test]
 fn a_probe_carries_one_settlement_at_most() {
     let mut worker = Worker::new(ALLOW, [policy(PLACES)]);
@@ -532,7 +532,7 @@ struct History {
     world: World,
     /// By the number of the request.
     jobs: BTreeMap<StreamId, Job>,
-    /// What each subject has to have spent in the end.
+    /// The units that each subject must have spent in the end.
     spent: BTreeMap<String, u64>,
 }
 

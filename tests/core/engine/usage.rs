@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many units the policies take, and how full limits are when they are asked.
+//! The units that the policies charge, and the fullness of limits when they are asked.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn what_another_policy_denies_is_reserved_and_refunded() {
     assert_eq!(usage(&mut worker), "limit.l.asked.50=1 units_refunded=1 units_reserved=1");
 }
 
-/// Of a limit of 100 units, with the request itself.
+/// With a limit of 100 units, including the request itself.
 #[test]
 fn a_limit_is_as_full_as_the_request_leaves_it() {
     for (left, full) in [(100, 50), (50, 50), (49, 80), (20, 80), (19, 95), (5, 95), (4, 100), (0, 100)] {
@@ -110,7 +110,7 @@ fn a_limit_is_as_full_as_the_request_leaves_it() {
     }
 }
 
-/// Of a limit of 100 units, half of which are kept for other requests.
+/// With a limit of 100 units. Half of them are kept for other requests.
 #[test]
 fn a_limit_is_as_full_as_it_is_for_requests_of_the_kind() {
     for (left, full) in [(100, 50), (90, 50), (75, 50), (74, 80), (60, 80), (59, 95), (50, 100)] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What subjects have used reaches the usage journal: each unit once, whatever is lost on the way.
+//! The usage of subjects reaches the usage journal: each unit once, whatever is lost on the way.
 
 use weir::script::usage::{Interval, Used};
 
@@ -19,7 +19,7 @@ fn worker(policies: &[String]) -> Worker {
     Worker::configured(&recording("{}", ALLOW, policies))
 }
 
-/// What was used, by subjects, in the order of their names.
+/// The usage by subject, in the order of their names.
 fn used(write: &UsageWrite) -> Vec<(&str, i64, i64)> {
     let mut used: Vec<_> =
         write.used.iter().map(|(tag, Used { units, requests })| (tag.as_str(), *units, *requests)).collect();
@@ -120,7 +120,7 @@ fn policies_that_do_not_want_it_have_none() {
     assert_eq!(used(&writes[0]), [("{p1|ann}", 1, 1)]);
 }
 
-/// What each kind of request has used in the end.
+/// The final usage of each kind of request.
 #[test]
 fn requests_use_what_they_cost_in_the_end() {
     type Act = fn(&mut Worker);
@@ -207,7 +207,7 @@ fn a_store_that_does_not_answer_is_asked_less_and_less_often() {
     alone(&mut worker);
 }
 
-/// When the store does not answer and requests stop, no request closes the breaker. What was used before is written all the same.
+/// When the store does not answer and requests stop, no request closes the breaker. Earlier usage is written all the same.
 #[test]
 fn it_is_written_although_a_breaker_is_open() {
     let mut worker = Worker::configured(&recording("{}", DENY, &[policy(BUCKET)]));
@@ -277,7 +277,7 @@ fn a_worker_that_ends_gives_up_after_a_minute() {
     assert!(worker.next_batch().is_none());
 }
 
-/// A write is for one interval. What subjects have used in two of them goes into two writes, whatever their order.
+/// A write is for one interval. Usage in two of them goes into two writes, whatever their order.
 #[test]
 fn at_the_border_of_intervals_each_has_its_write() {
     let mut worker = Worker::configured(&recording(r#"{"interval": "1m"}"#, ALLOW, &[policy(BUCKET)]));
@@ -359,7 +359,7 @@ fn all_granted(tasks: usize) -> Reply {
     if tasks == 1 { granted(1) } else { together((0..tasks).map(|_| granted(1))) }
 }
 
-/// A reload before the first write, on connections of which each is slow in its own way.
+/// A reload before the first write, on connections that are each slow in their own way.
 #[test]
 fn a_reload_loses_nothing_that_was_added_up() {
     const SUBJECTS: i64 = 10_001;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A limit that is as full as its `warn_at_percent`: who is told of it, and how often.
+//! A limit that is as full as its `warn_at_percent`: the warnings to clients, journal and metrics, and their number.
 
 use weir::policy::{Check, Mode};
 
@@ -16,12 +16,12 @@ fn worker(window: &str, beside: &str, journal: &str) -> Worker {
     ))
 }
 
-/// How many requests the limit was warned of.
+/// The number of requests with a warning of the limit.
 fn counted(worker: &mut Worker) -> i64 {
     measured(worker).get("weir.policy.p0.limit.l.warned").copied().unwrap_or(0)
 }
 
-/// What a request has led to: the header, the percentages in the journal, and the count of the metric.
+/// The effects of a request: the header, the percentages in the journal, and the count of the metric.
 fn told(worker: &mut Worker, check: Check, reply: Reply) -> (Option<String>, Vec<u64>, i64) {
     let submitted = worker.engine.submit(1, [check].into_iter().collect(), worker.now);
     assert!(matches!(submitted, weir::engine::Submitted::Wait));

@@ -14,7 +14,7 @@ use super::{config, evaluate, policy};
 use crate::table::each;
 use crate::written::request;
 
-/// What becomes of a POST with this body: the tags and costs of the checks, or what is clear without.
+/// The result for a POST with this body: the tags and costs of the checks, or the decision without asking.
 fn with_body(config: &Config, body: &str) -> String {
     match evaluate(config, &request("POST /login").with_body(body)) {
         Ok(checks) => {
@@ -211,7 +211,7 @@ fn a_long_text_is_no_cost() {
     }
 }
 
-/// How a `content-type` and a `content-encoding` say that a body is not what weir would read.
+/// A `content-type` or a `content-encoding` may say that a body is not what weir would read.
 #[test]
 fn what_the_headers_say_of_a_body() {
     let by_user = policy(r#""subject": [{"body_json": {"path": "user"}}]"#);
@@ -324,7 +324,7 @@ fn what_waits_for_its_body() {
         let found = evaluate(&policy(login), &sample).map(|_| String::from("check"));
         assert_eq!(found.unwrap_or_else(|clear| clear), wanted, "{name}");
     }
-    // What needs no body is tried first, wherever it stands.
+    // Conditions that need no body are tried first, wherever they are.
     let last = r#""match": {"body_json": {"path": "user", "exact": "ann"}, "not": {"path": {"exact": "/other"}}},
         "subject": [{"literal": "x"}]"#;
     for (path, wanted) in [("/login", "await body"), ("/other", "admit")] {
@@ -340,7 +340,7 @@ fn what_waits_for_its_body() {
     }
 }
 
-/// A request is evaluated again when its body has come. What was decided without asking Redis counts then, and only then.
+/// A request is evaluated again when its body has come. The decisions without asking Redis count then, and only then.
 #[test]
 fn what_is_noted_of_a_request_counts_once() {
     let config = config(
@@ -384,7 +384,7 @@ fn a_body_that_is_out_of_reach_is_noted_where_it_is_needed() {
     }
 }
 
-/// What denies a request in any event denies it before its body comes. What its body may change does not.
+/// If a request is denied in any event, it is denied before its body comes. If its body may change that, it is not.
 #[test]
 fn what_needs_no_body_denies_before_it_comes() {
     let limit = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
@@ -568,7 +568,7 @@ fn written_number() -> impl Strategy<Value = (String, Option<String>)> {
 }
 
 proptest! {
-    /// Where weir has a value, every parser of JSON has that value; where it says that there is none, every parser finds none.
+    /// If weir has a value, every JSON parser has that value; if weir says that there is none, every parser finds none.
     #[test]
     fn what_weir_reads_every_parser_reads(text in hostile_json(), cuts in prop::collection::vec(0..60_usize, 0..4)) {
         let wanted = Arc::new(Wanted::new(vec![String::from("user")], 65_536).unwrap());
@@ -627,7 +627,7 @@ proptest! {
         prop_assert_eq!(checks[0].cost, items as u64, "{}", String::from_utf8_lossy(&text));
     }
 
-    /// Only what is absent costs `on_missing`, and what is no clean number costs `max`.
+    /// Only an absent cost is `on_missing`; one that is no clean number is `max`.
     #[test]
     fn a_cost_that_cannot_be_read_is_the_largest(
         values in prop::collection::vec(stated(), 2), on_missing in 0..80_u64, min in 0..30_u64, more in 1..40_u64,

@@ -18,7 +18,7 @@ const NO_HEADERS: &str = r#"{"credential": {"headers": []}}"#;
 const NO_QUERY: &str = r#"{"credential": {"query": []}}"#;
 const LITERAL: &str = r#"{"credential": {"semicolon": "literal"}}"#;
 
-/// Parts, requests, and the credential whose hash is the subject; or what is clear without.
+/// Parts, requests, and the credential whose hash is the subject; or the decision without asking.
 #[rustfmt::skip]
 const CREDENTIALS: &[(&str, &str, &str, Result<&str, &str>)] = &[
     ("bearer", DEFAULT, "GET /\nauthorization: Bearer K1", Ok("K1")),
@@ -54,7 +54,7 @@ const CREDENTIALS: &[(&str, &str, &str, Result<&str, &str>)] = &[
     ("twice in the query", DEFAULT, "GET /?key=K1&key=K1", Err("deny ambiguous 0")),
     ("after a semicolon", DEFAULT, "GET /?a=1;key=K1", Err("deny ambiguous 0")),
     ("after a literal semicolon", LITERAL, "GET /?a=1;key=K1\nx-api-key: K2", Ok("K2")),
-    // What upstreams may read in another way.
+    // Spellings that upstreams may read in another way.
     ("a comma in a scheme", DEFAULT, "GET /\nauthorization: K1, x", Err("deny ambiguous 0")),
     ("two words in a key", DEFAULT, "GET /\nx-api-key: K1 x", Err("deny ambiguous 0")),
     ("two words after a scheme", DEFAULT, "GET /\nauthorization: Bearer K1 x", Err("deny ambiguous 0")),
@@ -141,7 +141,7 @@ mod properties {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// What a lenient upstream reads as the credential `K1…` is its subject, or is denied.
+        /// A credential that a lenient upstream reads as `K1…` has the same subject, or is denied.
         #[test]
         fn no_spelling_of_a_credential_is_another_subject(
             key in "[A-Za-z0-9._~+/-]{1,40}",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Enquiries: which requests they are, which policies they ask, and about which subjects. The hostile rows are enquiries made to
-//! read the quota of another client.
+//! Quota requests: the requests that are one, their policies, and their subjects. The hostile rows are quota requests made to read the
+//! quota of another client.
 
 use weir::config::{Config, Evaluation, Step, Unasked, UnaskedRuling};
 use weir::policy::{Denial, Mode};
@@ -11,7 +11,7 @@ use crate::policy::LIMITS;
 use crate::table::each;
 use crate::written::request;
 
-/// The checks of an enquiry, `?` before those that take nothing; or what else becomes of the request.
+/// The checks of a quota request, `?` before those that charge nothing; or another result of the request.
 fn asks(config: &Config, sample: &Sample) -> String {
     match config.evaluate(sample) {
         Evaluation::Enquiry(checks) => {
@@ -155,7 +155,7 @@ fn the_global_lists_decide_about_both_requests() {
     );
 }
 
-/// Of an enquiry only what rejects it is counted: it is no request that passes. Who looks at the steps sees all of them.
+/// A quota request is counted only if it is rejected: it is no request that passes. An observer of the steps sees all of them.
 #[test]
 fn an_enquiry_that_is_denied_is_counted() {
     let lists = r#""exempt": [{"path": {"exact": "/free"}}], "deny": [{"path": {"exact": "/no"}}]"#;
@@ -180,7 +180,7 @@ fn an_enquiry_that_is_denied_is_counted() {
     }
 }
 
-/// A condition on an attribute of the request sees the request that the enquiry names, however the attribute says its method or path.
+/// A condition on an attribute of the request sees the request that the quota request names, however the attribute says its method or path.
 #[test]
 fn an_enquiry_has_the_attributes_of_the_request_that_it_names() {
     const NAMED: &str = "GET /.well-known/quota?path=/a%3Fb%3Dc&method=POST\n@source.port: 7";
@@ -272,7 +272,7 @@ fn a_policy_may_count_enquiries() {
             ("no enquiry", "GET /x", "a request, 1 checks"),
         ],
     );
-    // Without a match, requests and enquiries share its limits. An enquiry is never for free.
+    // Without a match, requests and quota requests share its limits. A quota request is never free.
     rows(
         r#""quota": {"policy": "all"}"#,
         &[r#""name": "all", "cost": {"constant": 0}"#],

@@ -12,7 +12,7 @@ use crate::written::request;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// What becomes of a POST with this body: the tags of the checks, or what is clear without.
+/// The result for a POST with this body: the tags of the checks, or the decision without asking.
 pub(super) fn with_form(config: &Config, content_type: &str, body: &str) -> String {
     let sample = request("POST /login").header("content-type", content_type).with_body(body);
     match evaluate(config, &sample) {
@@ -226,7 +226,7 @@ mod properties {
         (!fields.is_unreadable()).then(|| fields.only("user").map(|text| text.map(str::to_owned)))
     }
 
-    /// What a server reads that takes the first, or the last, field of the name: as the standard says, or with `;` as an end, too.
+    /// The value for a server that reads the first, or the last, field of the name: as the standard says, or with `;` as an end, too.
     fn by_server(form: &str, ends: &[char], last: bool) -> Option<String> {
         let plain = |text: &str| {
             let mut bytes = text.bytes().peekable();
@@ -254,7 +254,7 @@ mod properties {
         if last { values.next_back() } else { values.next() }
     }
 
-    /// Where weir has a value, every server has that value; where it says that there is none, every server finds none. Cuts change nothing.
+    /// If weir has a value, every server has that value; if weir says that there is none, every server finds none. Cuts change nothing.
     #[test]
     fn what_weir_reads_every_server_reads() {
         proptest!(tried(2_000), |(form in pieces(), mut cuts in prop::collection::vec(0..40_usize, 0..5))| {

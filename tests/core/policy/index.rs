@@ -258,7 +258,7 @@ fn first(
     conditions.conditions().iter().position(holds)
 }
 
-/// What each policy decides by itself, up to the first denial that is enforced.
+/// The decision of each policy by itself, up to the first denial that is enforced.
 fn one_by_one(config: &Config, sample: &Sample) -> Vec<Ruling> {
     let mut rulings = Vec::new();
     for (index, policy) in config.policies.iter().enumerate() {
@@ -270,7 +270,7 @@ fn one_by_one(config: &Config, sample: &Sample) -> Vec<Ruling> {
     rulings
 }
 
-/// What the steps of an evaluation say.
+/// The steps of an evaluation.
 fn steps(config: &Config, attributes: &dyn Attributes) -> Vec<Ruling> {
     let mut rulings = Vec::new();
     config.evaluate_steps(&Request::new(attributes, &config.trust), |step| match step {
@@ -375,7 +375,7 @@ fn listed(size: usize, condition: &str) -> Config {
     ))
 }
 
-/// Whether a request that is none of theirs looks at none of 256 conditions: what is searched shows it.
+/// A request that matches none of 256 conditions does not try any: the regular expressions that are searched show it.
 #[test]
 fn a_list_is_not_searched_for_a_request_that_it_is_not_about() {
     let config = listed(256, r#"{"path": {"regex": "/t{n}/[0-9]+"}}"#);
@@ -420,7 +420,7 @@ fn each_of_256_conditions_is_found() {
     }
 }
 
-/// What the index alone says, and reads.
+/// The candidates of the index alone, and the attributes that it reads.
 fn candidates(config: &Config, sample: &Sample) -> (Vec<usize>, Vec<String>) {
     let noted = Noted::new(sample);
     let index = Index::new(config.policies.iter().map(|policy| &policy.matcher));

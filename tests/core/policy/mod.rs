@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Policies: which requests they are about, who the subject is, what a request costs, and what is clear without
-//! asking. The hostile rows are requests made to get round a policy.
+//! Policies: the requests that they apply to, the subject, the cost of a request, and the decisions without asking. The hostile rows are
+//! requests made to evade a policy.
 
 use std::rc::Rc;
 
@@ -51,7 +51,7 @@ fn tag(config: &Config, sample: &Sample) -> String {
         .map_or_else(|clear| clear, |checks| String::from_utf8(checks[0].tag.clone()).unwrap())
 }
 
-/// Whether a policy with this `match` is about a request.
+/// True if a policy with this `match` applies to a request.
 #[rustfmt::skip]
 const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("no condition", r#"{}"#, "GET /", true),
@@ -257,12 +257,12 @@ fn a_value_too_long_to_search_is_in_doubt() {
             .is_ok()
     );
     assert!(evaluate(&policy(r#""exempt": [{"header": {"name": "x-a", "regex": "a+"}}]"#), &request).is_ok());
-    // What does not begin as the expression does is not in doubt.
+    // If a value does not begin as the expression does, it does not match for certain.
     assert!(evaluate(&policy(r#""match": {"header": {"name": "x-a", "regex": "b.*"}}"#), &request).is_err());
     assert!(evaluate(&policy(r#""match": {"header": {"name": "x-a", "regex": "aa.*"}}"#), &request).is_ok());
 }
 
-/// What each value begins with that an expression matches.
+/// The beginning of each value that an expression matches.
 #[rustfmt::skip]
 const BEGINNINGS: &[(&str, &str)] = &[
     ("", ""), ("a", "a"), ("/users/[0-9]+", "/users/"), ("/v1[.]0", "/v1"), (r"/v1\.0", "/v1"), ("/a.*", "/a"), (".*a", ""),
@@ -363,7 +363,7 @@ fn both_spellings_of_a_path_are_searched_at_once() {
     assert!(!applies(distinct, longest), "one spelling");
 }
 
-/// What is longer than is read, or has more pairs: a policy is about it, and an exemption is not.
+/// If a value is longer than is read, or has more pairs, a policy applies to it, and an exemption does not.
 #[test]
 fn what_is_too_long_to_be_read_is_in_doubt() {
     let pairs = "&a".repeat(300);
@@ -636,7 +636,7 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("a subject that looks like two", r#"{"header": {"name": "k"}}, {"method": {}}"#, "GET /\nk: a|GET", "{p|a%7CGET|GET}"),
     ("a subject that looks escaped", r#"{"header": {"name": "k"}}"#, "GET /\nk: a%7D", "{p|a%257D}"),
     ("a spoofed chain", r#"{"client_address": {}}"#, "GET /\nx-forwarded-for: 203.0.113.9", "{p|192.0.2.1}"),
-    // What the host cannot read could be any subject, whatever is done about requests that have none or several.
+    // A value that the host cannot read could be any subject, whatever the rule is for requests that have none or several.
     ("header unreadable", r#"{"header": {"name": "x-key"}}"#, "GET /\n?x-key", "deny ambiguous 0"),
     ("header unreadable, skip", r#"{"header": {"name": "x-key"}, "on_missing": "skip"}"#, "GET /\n?x-key", "deny ambiguous 0"),
     ("header unreadable, first", r#"{"header": {"name": "x-key"}, "on_multiple": "first"}"#, "GET /\n?x-key", "deny ambiguous 0"),
@@ -652,7 +652,7 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("a part unreadable", r#"{"header": {"name": "a"}}, {"header": {"name": "b"}}"#, "GET /\na: 1\n?b", "deny ambiguous 1"),
 ];
 
-/// What is under one name, as only some servers read it. The value of a header with this name is never clear to weir.
+/// Spellings of a name that only some servers read as that name. The value of a header with this name is never clear to weir.
 #[rustfmt::skip]
 const SPELLINGS: &[(&str, &str, &str)] = &[
     ("a dot, of PHP", "query", "user_id=1&user.id=2"),
@@ -758,7 +758,7 @@ fn without_a_secret_a_part_is_hashed_all_the_same() {
     assert_eq!(tag(&config, &request("GET /\nx-key: k1")), "{p|%+6ab9f1eb8f7d3388f4f9d586f66e99fd}");
 }
 
-/// RFC 4231, sections 4.2 to 4.7, of which each value here is the first half; and the examples of FIPS 180-4.
+/// RFC 4231, sections 4.2 to 4.7 (each value here is the first half of the one there); and the examples of FIPS 180-4.
 #[test]
 fn hashes_are_hmac_sha_256() {
     let hex = |digest: Digest| match digest {
@@ -809,7 +809,7 @@ fn remembered() -> Vec<String> {
     parts
 }
 
-/// Policies of which each has one of these parts for its subject; those of the same name have the same tags.
+/// A policy for each of these parts, as its subject; those of the same name have the same tags.
 fn of_parts<'a>(parts: impl IntoIterator<Item = (&'a str, &'a String)>) -> Config {
     let policies = parts
         .into_iter()
@@ -884,7 +884,7 @@ fn a_long_value_of_several_policies_is_hashed_once() {
 fn bytes_that_are_no_text_are_subjects_too() {
     let config = policy(r#""subject": [{"header": {"name": "k"}}]"#);
     let of = |value: &[u8]| tag(&config, &request("GET /").header("k", value));
-    // What is hashed of a long value is not what is hashed of a long subject.
+    // The hash of a long value differs from that of a long subject.
     let braces = of(&b"{".repeat(100));
     assert_ne!(braces, of(b"%7B".repeat(100).as_slice()));
     assert_eq!(of(b"\xff\x00\r\n\x7f"), "{p|%FF%00%0D%0A%7F}");
@@ -1003,7 +1003,7 @@ fn costs() {
     }));
 }
 
-/// The first condition that holds says the cost; whoever can be read in two ways pays for the dearer one.
+/// The first condition that holds says the cost; if a request can be read in two ways, the higher cost counts.
 #[test]
 fn costs_that_depend_on_conditions() {
     let policy = policy(
@@ -1350,8 +1350,7 @@ mod properties {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Only what is absent costs `on_missing`, and what is no whole number costs `max`: in a header, on one line or several, and in a
-        /// query.
+        /// Only an absent cost is `on_missing`; one that is no whole number is `max`: in a header, on one line or several, and in a query.
         #[test]
         fn a_stated_cost_is_a_clean_number_or_the_largest(
             values in proptest::collection::vec(prop_oneof![

@@ -193,7 +193,7 @@ fn parts() {
     }));
 }
 
-/// What stands around the parts.
+/// The bytes around the parts.
 #[test]
 fn bodies() {
     let config = by_user();
@@ -303,7 +303,7 @@ fn a_boundary_that_repeats_itself_is_found_everywhere() {
     }
 }
 
-/// What is read of a form does not depend on where it is cut.
+/// The values read in a form do not depend on where it is cut.
 #[test]
 fn cut_at_every_byte() {
     let parts = [
@@ -446,7 +446,7 @@ mod properties {
         }
     }
 
-    /// Where weir has a value, every server has that value; where it says that there is none, every server finds none. Cuts change nothing.
+    /// If weir has a value, every server has that value; if weir says that there is none, every server finds none. Cuts change nothing.
     #[test]
     fn what_weir_reads_every_server_reads() {
         let (all, known) = (Cell::new(0), Cell::new(0));
@@ -473,7 +473,7 @@ mod properties {
         assert!(known.get() > all.get() / 10, "{known:?} of {all:?} forms could be read");
     }
 
-    /// What browsers write is read.
+    /// Forms as browsers write them are read.
     #[test]
     fn every_value_is_read() {
         proptest!(tried(1_000), |(

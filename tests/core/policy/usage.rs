@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What language models have used, of each provider in its own form, cut anywhere: what is charged is what a plain count of the tokens
-//! gives. What a request reserves before.
+//! The usage of language models, of each provider in its own form, cut anywhere: the charge equals a plain count of the tokens. The
+//! reservation of a request before that.
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -29,7 +29,7 @@ fn charged<'a>(
     settling.at_end(&config.policies[0].settle, RESERVED, Micros::ZERO)
 }
 
-/// What is known of it.
+/// The state after it.
 fn seen<'a>(
     config: &Config,
     kind: &str,
@@ -165,13 +165,13 @@ fn each_kind_of_tokens_counts_once() {
     }));
 }
 
-/// What one event of a stream says of what was used.
+/// The usage that one event of a stream states.
 #[derive(Clone, Copy)]
 enum Says {
     Nothing,
-    /// So many units, and more is to come.
+    /// This number of units, and more is to come.
     SoFar(u64),
-    /// So many units, which are all.
+    /// This number of units in all.
     All(u64),
 }
 
@@ -380,7 +380,7 @@ fn a_stream_that_is_cut_off_costs_what_it_has_delivered_or_what_it_reserved() {
     }));
 }
 
-/// One document, of which a client has received so much when it leaves.
+/// One document. A client has received so much of it when it leaves.
 #[test]
 fn a_document_that_is_cut_off_has_not_said_all() {
     let whole = r#"{"usage": {"prompt_tokens": 50, "completion_tokens": 9}}"#;
@@ -598,7 +598,7 @@ fn an_unreadable_body_reserves_input_by_its_length() {
     }));
 }
 
-/// Nothing is reserved for it, no model is needed, and a response that does not say what was used costs nothing.
+/// Nothing is reserved for it, no model is needed, and a response that does not state its usage costs nothing.
 #[test]
 fn what_uses_no_tokens_costs_nothing() {
     let rows = [
@@ -635,7 +635,7 @@ fn what_uses_no_tokens_costs_nothing() {
 
 const DENIED: &str = "deny unknown model";
 
-/// What is decided about a request without asking: the costs of its checks, or why it is denied.
+/// The decision about a request without asking: the costs of its checks, or the reason for which it is denied.
 fn decided(config: &Config, sample: &Sample) -> String {
     match evaluate(config, sample) {
         Ok(checks) => format!("{:?}", checks.iter().map(|check| check.cost).collect::<Vec<_>>()),
@@ -643,7 +643,7 @@ fn decided(config: &Config, sample: &Sample) -> String {
     }
 }
 
-/// Where `on_unknown_model` is `deny`, a request is denied before the store is asked, unless it names a model of the table for certain.
+/// If `on_unknown_model` is `deny`, a request is denied before the store is asked, unless it names a model of the table for certain.
 #[test]
 fn a_request_of_an_unknown_model_is_denied() {
     const CHAT: &str = "POST /v1/chat/completions";
@@ -772,7 +772,7 @@ mod properties {
     use super::*;
     use crate::tried::tried;
 
-    /// What a model has used, in a form that no provider has.
+    /// The usage of a model, in a form that no provider has.
     #[derive(Clone, Copy, Debug)]
     struct Used {
         /// Input from no cache.

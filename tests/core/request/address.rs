@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The address of the client, of a chain of proxies of which some are trusted.
+//! The address of the client, in a chain of proxies. Some of them are trusted.
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -7,7 +7,7 @@ use weir::request::client_ip::{self, Network, Proxies, Trust};
 
 use crate::table::each;
 
-/// What is trusted, the connection, the chain, and the client.
+/// The setting of trust, the connection, the chain, and the client.
 #[rustfmt::skip]
 const CLIENTS: &[(&str, &str, &str, &str, &str)] = &[
     ("nothing trusted", "0", "192.0.2.1:80", "203.0.113.9", "192.0.2.1"),

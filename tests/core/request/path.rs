@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the path of a request is read.
+//! The readings of a request's path.
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -7,7 +7,7 @@ use weir::request::path::{DecodedPath, Path};
 
 use crate::table::each;
 
-/// What the path is read as: resolved, and literal where that differs.
+/// The readings of the path: resolved, and literal where that differs.
 #[rustfmt::skip]
 const PATHS: &[(&str, &str, Option<&str>)] = &[
     ("", "/", Some("")),

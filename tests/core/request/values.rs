@@ -73,7 +73,7 @@ fn a_sample_can_lack_a_header() {
     assert_eq!(found, [false, true, true]);
 }
 
-/// What a host shows of a request at first: its headers.
+/// The attributes that a host shows of a request at first: its headers.
 struct HeadersOnly;
 
 impl Attributes for HeadersOnly {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What clients are told. Headers are read back by an independent parser of structured fields (RFC 9651), bodies
-//! by one of JSON.
+//! The responses to clients. Headers are read back by an independent parser of structured fields (RFC 9651), bodies by one of JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -114,7 +113,7 @@ fn told(answers: &[(Check, CheckAnswer)]) -> Vec<String> {
     let (first, headers) = match verdict(&of_policies(config, answers)) {
         Verdict::Admit(admission) => (format!("admit after {}", admission.delay), admission.headers),
         Verdict::Reject(rejection) => {
-            // What the command says is what the header says.
+            // The command says the same as the header.
             let after = if let After(after) = rejection.retry_after { Some(after) } else { None };
             let header = after.map(|after| after.as_secs_ceil().to_string());
             assert_eq!(value(&rejection, "retry-after"), header.as_deref());
@@ -145,7 +144,7 @@ const JOBS: &str = "ratelimit-policy: \"jobs\";q=2;qu=\"concurrent-requests\", \
                     \"open\";q=2;qu=\"concurrent-requests\"";
 const PROBLEM: &str = "content-type: application/problem+json";
 
-/// A name, what came of the checks, and what the client is told.
+/// A name, the results of the checks, and the response to the client.
 type Case = (&'static str, Vec<(Check, CheckAnswer)>, Vec<&'static str>);
 
 fn cases() -> Vec<Case> {
@@ -633,7 +632,7 @@ fn of_many_limits_those_are_shown_that_are_violated_and_then_the_tightest() {
     // Where none is tighter, as configured.
     let (names, _) = shown(3, &|index| (index + 1, Now), &[]);
     assert_eq!(names, named(&(0..16).collect::<Vec<_>>()));
-    // What rejects comes first, be as much left as may; what a policy holds back that admits does not.
+    // A limit that rejects comes first, however much is left; a limit that a policy withholds while it admits does not.
     let left = |index| match index {
         5 => (6, Never),
         17 | 23 => (0, ms(1_000)),
@@ -765,7 +764,7 @@ fn grpc() {
     }
 }
 
-/// What Envoy and its filters make of these is tested in Envoy: `a_rejection_of_what_became_grpc_is_no_success`.
+/// The result in Envoy and its filters is tested there: `a_rejection_of_what_became_grpc_is_no_success`.
 #[test]
 fn a_reply_to_a_grpc_call_has_its_status_among_the_headers() {
     let rejection = rejection(&[(check(1), refused([standing(0, ms(1_234), 0)]))]);
@@ -799,7 +798,7 @@ fn a_reply_to_a_grpc_call_has_its_status_among_the_headers() {
     assert_eq!(reply(&web.header("x-envoy-original-method", "POST")), (420, grpc, String::new()));
 }
 
-/// What Envoy itself says of these is tested in Envoy: `a_rejection_is_no_success`.
+/// Envoy's own result for these is tested in Envoy: `a_rejection_is_no_success`.
 #[test]
 fn a_grpc_call_is_what_envoy_takes_for_one() {
     let rows: &[(&[&str], bool)] = &[

@@ -88,7 +88,7 @@ fn header<'a>(headers: &'a [weir::response::Header], name: &str) -> Option<&'a s
     headers.iter().find(|header| header.name == name).map(|header| header.value.as_str())
 }
 
-/// What is rejected, and its error in each of the forms.
+/// The rejections, each with its error in each of the forms.
 #[test]
 fn each_cause_has_its_form_in_each_api() {
     let retry =
@@ -390,7 +390,7 @@ fn the_ids_of_a_body_are_those_of_its_calls() {
         (r#"{"method": "tools/call", "id": "a\"b"}"#, one(r#""a\"b""#)),
         (r#"{"method": "tools/call"}"#, None),
         (r#"[{"method": "tools/call", "id": 7}]"#, Some(Ids::Batch("7\n".into()))),
-        // What is no JSON has no ids.
+        // A text that is no JSON has no ids.
         (r#"{"method": "tools/call", "id": 7"#, None),
         (r#"[{"id": 7}, {"id": 8,}]"#, None),
         (r#"{"id": 01}"#, None),

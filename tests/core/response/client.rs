@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A client that does what `RateLimit` says: it takes at most `r` units within the `t` seconds that it was told, and waits
-//! `t` when a request no longer fits `r`. It is never denied, and it does not wait for nothing.
+//! A client that does what `RateLimit` says: it uses at most `r` units within the stated `t` seconds, and waits `t` when a request no
+//! longer fits `r`. It is never denied, and it does not wait for nothing.
 //!
-//! The client reads header text; what answers it are the pure limits, which Redis is held to elsewhere.
+//! The client reads header text; the pure limits answer it. Other tests compare these with Redis.
 
 use proptest::prelude::*;
 use weir::config::Config;
@@ -22,24 +22,24 @@ struct World {
     now: Micros,
 }
 
-/// What one response says.
+/// The contents of one response.
 #[derive(Debug)]
 struct Response {
     granted: bool,
     /// `r` and `t` of each limit.
     limits: Vec<(u64, Option<u64>)>,
     retry_after: Option<u64>,
-    /// When one more request would pass, to the microsecond: what no client is told.
+    /// When one more request would pass, to the microsecond: a client cannot know this.
     truth: RetryAfter,
 }
 
 impl Response {
-    /// How many requests of this cost the client may send before it has to wait.
+    /// The number of requests of this cost that the client may send before it has to wait.
     fn requests(&self, cost: u64) -> u32 {
         self.limits.iter().map(|(left, _)| u32::try_from(left / cost).unwrap()).min().unwrap()
     }
 
-    /// For how many seconds the client waits when a request no longer fits `r`.
+    /// The seconds for which the client waits when a request no longer fits `r`.
     fn wait(&self, cost: u64) -> u64 {
         let short = self.limits.iter().filter(|(left, _)| *left < cost);
         short.map(|(_, seconds)| seconds.unwrap_or_else(|| panic!("no t in {self:?}"))).max().unwrap()
@@ -115,8 +115,8 @@ fn window() -> impl Strategy<Value = u64> {
 
 /// A limit as the configuration has it, without its name, and its quota.
 ///
-/// Each needs at least a second to give its quota again. A client is told whole seconds: of what comes back sooner, it
-/// can only use what the limit keeps for it.
+/// Each needs at least a second to give its quota again. A client gets whole seconds: if units come back sooner, it can only use those that
+/// the limit keeps for it.
 fn limit() -> impl Strategy<Value = (String, u64)> {
     let count = || prop_oneof![1..=5u64, 1..=50u64];
     let fixed =
@@ -192,7 +192,7 @@ proptest! {
             prop_assert!(told.granted, "{told:?}");
             if told.requests(cost) == 0 {
                 let wait = told.wait(cost) * SECOND;
-                // With an overdraft more would pass than is left. Who obeys does not take it.
+                // With an overdraft more would pass than is left. An obedient client does not use it.
                 let overdrawn = limits.iter().any(|limit| limit.contains("overdraft"));
                 if let (RetryAfter::After(Micros(truth)), false) = (told.truth, overdrawn) {
                     prop_assert!(truth <= wait && wait < truth + SECOND, "{told:?}");
@@ -216,7 +216,7 @@ proptest! {
                 world.pass(told.wait(cost) * SECOND);
                 continue;
             }
-            // All that it was told, twice, `t` apart; what it is told meanwhile it does not read.
+            // It sends all that the response allows, twice, `t` apart; it does not read the responses in between.
             for _ in 0..2 {
                 let burst = world.send(requests);
                 prop_assert!(burst.iter().all(|told| told.granted), "{told:?}: {burst:?}");
@@ -234,7 +234,7 @@ proptest! {
         let mut world = World::new(&limits, cost, phase);
         let burst = world.send(together);
         for (index, told) in burst.iter().enumerate().filter(|(_, told)| told.granted) {
-            // What the later ones took is of what this one was told.
+            // The later requests used a part of the units that this response states.
             let later = burst.iter().skip(index + 1).filter(|told| told.granted).count();
             let left = told.requests(cost).saturating_sub(u32::try_from(later).unwrap());
             let mut world = World {
@@ -279,11 +279,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Against one that knows microseconds. What is lost is lost to whole seconds: half at most, where a request needs
-    /// just over one.
+    /// Compared with one that knows microseconds. The loss is due to whole seconds: half at most, if a request needs just over one.
     #[test]
     fn a_client_that_obeys_gets_at_least_half_of_what_there_is((limits, cost, phase) in scene(1..=2)) {
-        // Who obeys takes what is left, and no overdraft.
+        // An obedient client uses the units that are left, and no overdraft.
         prop_assume!(!limits.iter().any(|limit| limit.contains("overdraft")));
         let start = World::new(&limits, cost, phase).now;
         let (mut world, mut most) = (World::new(&limits, cost, phase), 0);
@@ -307,7 +306,7 @@ proptest! {
     }
 }
 
-/// How many requests of cost 1 pass under this limit of 60 in a minute, of a client that is alone for an hour.
+/// The number of requests of cost 1 that pass under this limit of 60 in a minute, if the client is alone for an hour.
 fn passes_in_an_hour(limit: &str, client: fn(&mut World) -> u32) -> u32 {
     let mut world = World::new(&[format!(r#"{{"name": "l", {limit}}}"#)], 1, 0);
     let end = world.now.plus(Micros::from_secs(3600));

@@ -54,7 +54,7 @@ pub const FAULTS: &[Fault<Cables>] = &[
         forgets: 0,
         inject: pulled,
     },
-    // What Redis is asked meanwhile, it counts.
+    // Redis counts the checks that it gets meanwhile.
     Fault {
         name: "packets from Redis to one Envoy vanish",
         felt: Felt::AtFirstEnvoy,
@@ -80,13 +80,13 @@ fn vanish(store: &mut Cables, hold: Duration) {
     route("delete");
 }
 
-/// A network namespace; it is gone when dropped, and its cables are.
+/// A network namespace; it and its cables are removed when dropped.
 struct Namespace {
     name: String,
     cables: Vec<Cable>,
 }
 
-/// Two devices, of which one is in the namespace.
+/// Two devices. One of them is in the namespace.
 struct Cable {
     here: String,
     there: String,
@@ -120,7 +120,7 @@ impl Namespace {
             &["-n", name, "address", "add", &format!("{there_is}/30"), "dev", there],
             &["link", "set", here, "up"],
             &["-n", name, "link", "set", there, "up"],
-            // Who is at the other end need not be asked for again, a second later, when the cable is back.
+            // With a permanent neighbour, the kernel need not resolve the address again a second later, when the cable is back.
             &["neighbour", "add", &there_is, "lladdr", mac, "dev", here, "nud", "permanent"],
         ];
         steps.iter().all(|step| ip(step)).then_some(())
@@ -129,7 +129,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // One end takes the other along. What was not there is no reason to fail.
+        // With one end, the other is removed, too. A missing device is no reason to fail.
         for Cable { here, .. } in &self.cables {
             ip(&["link", "delete", here]);
         }
@@ -145,7 +145,7 @@ impl Cable {
     }
 }
 
-/// Whether `ip` did this.
+/// Runs `ip`. Returns `true` if it succeeded.
 fn ip(arguments: &[&str]) -> bool {
     Command::new("ip").args(arguments).output().is_ok_and(|output| output.status.success())
 }

@@ -16,7 +16,7 @@ pub struct Sharded {
     cluster: Cluster,
     /// The fault, and the slots of the users whose part of the store fails then.
     affected: (usize, Vec<u16>),
-    /// Who was killed and has not been started again.
+    /// The node that was killed and has not been started again.
     dead: Option<usize>,
 }
 
@@ -55,8 +55,8 @@ impl Store for Sharded {
         on.into_iter().map(|(_, user, _)| user).collect()
     }
 
-    /// Hears of slots and primaries that move within a quarter of a second, or twice that if it asks who has died: most
-    /// of the time to recover is then weir's own, which asks a part of the store that has failed at least once a second.
+    /// Envoy learns of moved slots and primaries within a quarter of a second, or twice that if it asks a dead node: most of the time to
+    /// recover is then weir's own, which asks a part of the store that has failed at least once a second.
     fn shipped(&self, limiter: &str, upstream: SocketAddr) -> Template {
         let shipped = template_of(&Host::chosen().shipped_for(Kind::Cluster), limiter, upstream)
             .with(TIME_TO_CONNECT, SHIPPED_TIME_TO_CONNECT)
@@ -85,7 +85,7 @@ pub const FAULTS: &[Fault<Sharded>] = &[
         forgets: 0,
         inject: slots_move,
     },
-    // What a primary had not told its replica yet is forgotten. While it is silent, others wait for the batches that ask it:
+    // Writes that a primary had not sent to its replica yet are forgotten. While it is silent, others wait for the batches that ask it:
     // three until weir no longer asks it, and then one a second at most for each part of its slots.
     Fault {
         name: "cluster: a primary is frozen, its replica takes over",

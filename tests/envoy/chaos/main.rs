@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Faults in real parts, under steady open-loop load on two real Envoys with what is shipped, its deadline included.
-//! What each fault led to is printed as a table and written to `target/chaos/summary.json`.
+//! The effects of each fault are printed as a table and written to `target/chaos/summary.json`.
 //!
 //! Two forms. The short one is part of `make test`: one fault of each kind, and only what no busy machine can break is judged. The full
 //! one is `make chaos` (`WEIR_FULL=1`): all faults, they last longer, and time is judged too.
@@ -27,16 +27,16 @@ use measure::Row;
 use support::{first_of, has_parts, is_full, locked};
 use world::{Fault, Store, World};
 
-/// How long things last and how strictly they are judged.
+/// The durations of a run, and the strictness of its judgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     /// Sound operation before the fault, and again after it is over.
     around: Duration,
     /// The fault.
     hold: Duration,
-    /// How many times fewer requests are sent than the store's world says.
+    /// The divisor of the request rate of the store's world.
     ease: u32,
-    /// Whether the bars for time are judged.
+    /// True if the bars for time are judged.
     judges_time: bool,
 }
 
@@ -49,7 +49,7 @@ impl Form {
     };
     const FULL: Self =
         Self { around: Duration::from_secs(1), hold: Duration::from_secs(3), ease: 1, judges_time: true };
-    /// How often a fault is injected until the machine is quiet enough to judge time.
+    /// The number of attempts at a fault until the machine is quiet enough to judge time.
     const ATTEMPTS: usize = 2;
 }
 

@@ -18,12 +18,12 @@ const GRACE: Duration = Duration::from_millis(25);
 const QUIET: Duration = Duration::from_millis(10);
 /// Redis decides again this soon after a fault.
 const RECOVERY: Duration = Duration::from_secs(2);
-/// How long is waited for that, on however busy a machine.
+/// The maximum wait for that, on however busy a machine.
 const LONGEST: Duration = Duration::from_secs(60);
 /// An Envoy under overload grows no more than this, in KiB.
 const GROWTH: u64 = 4 * 1024;
 
-/// What a fault led to. Counts are of requests to the limited lanes.
+/// The effects of a fault. Counts are of requests to the limited lanes.
 #[derive(Debug, Default)]
 pub struct Row {
     pub name: &'static str,
@@ -42,13 +42,13 @@ pub struct Row {
     pub astray: usize,
     /// Decided without Redis.
     pub fallback: usize,
-    /// Of those, admitted by `on_failure: local`.
+    /// The fallbacks admitted by `on_failure: local`.
     pub local: usize,
     /// Asked where the fault is not to be felt.
     pub others: usize,
-    /// Of those, decided without Redis.
+    /// The others that were decided without Redis.
     pub elsewhere: usize,
-    /// How many lanes there are where the fault is not to be felt, and about how many of them Redis said nothing meanwhile.
+    /// The number of lanes where the fault is not to be felt; `silent` is the number of those for which Redis said nothing meanwhile.
     pub spared: usize,
     pub silent: usize,
     pub slowest: Duration,
@@ -58,27 +58,27 @@ pub struct Row {
     /// forgot. And what `on_failure: local` admitted beyond a worker's share of that. `on_failure: allow` has no bound;
     /// those are in `fallback`.
     pub over_admitted: usize,
-    /// From the end of the fault to when Redis had decided on every lane; absent if it did not.
+    /// The time from the end of the fault until Redis had decided on every lane; absent if it did not.
     pub recovered: Option<Duration>,
-    /// From the end of the fault to the last request that was decided without Redis.
+    /// The time from the end of the fault to the last request that was decided without Redis.
     pub settled: Duration,
-    /// Why the first of those that were not answered, or astray, is that.
+    /// The reason of the first one that was not answered, or astray.
     pub why: Option<String>,
     /// The most requests that one Envoy owed an answer at once.
     pub waiting: usize,
-    /// Whether, and for how much, it was more than Redis can do.
+    /// The overload, if it was more than Redis can do.
     pub overload: Option<Overload>,
-    /// What the Envoys' logs say about the store, and about traps.
+    /// The messages of the Envoys' logs about the store, and about traps.
     pub told: BTreeSet<String>,
 }
 
 impl Row {
-    /// Whether the machine was quiet enough for what took long to be weir's own doing.
+    /// True if the machine was quiet enough to attribute long times to weir.
     pub fn tells_time(&self) -> bool {
         self.control <= QUIET
     }
 
-    /// What is not as it must be.
+    /// The violated requirements.
     pub fn broken(&self, form: Form) -> Vec<String> {
         let Self { sent, answered, errors, astray, over_admitted, slowest, .. } = self;
         let mut broken = Vec::new();
@@ -110,8 +110,8 @@ impl Row {
             hold(*silent == 0, format!("of {spared} lanes Redis said nothing about {silent}"));
             if let Some(Overload { capacity, grown, .. }) = self.overload {
                 hold(grown <= GROWTH, format!("an Envoy has grown by {grown} KiB"));
-                // What arrives at one of the Envoys within the longest time that an answer may take. They come evenly, but
-                // for the pace of their clients, which is why it is twice that.
+                // The requests that arrive at one of the Envoys within the longest time that an answer may take. They come evenly, but for
+                // the pace of their clients, so the bound is twice that.
                 let at_once = (DEADLINE + GRACE).as_secs_f64() * f64::from(2 * capacity) / ENVOYS as f64;
                 let waiting = self.waiting;
                 hold(waiting <= 2 * at_once.ceil() as usize, format!("{waiting} waited at once"));
@@ -257,8 +257,8 @@ fn over_admitted(kinds: &[Kind], limited: &[&Exchange], forgets: u32) -> usize {
     over
 }
 
-/// Summed over Envoys and users: how many `on_failure: local` admitted during a fault beyond a worker's share, which is
-/// whole again whenever the store has answered meanwhile. That is 0 times where the store is away all the time.
+/// Summed over Envoys and users: how many `on_failure: local` admitted during a fault beyond a worker's share, which is whole again
+/// whenever the store has answered meanwhile. That is 0 times where the store is unavailable all the time.
 fn over_share(kinds: &[Kind], limited: &[&Exchange], during: &Range<Duration>) -> usize {
     let within = |exchange: &&&Exchange| during.contains(&exchange.ended);
     let mut over = 0;
@@ -298,10 +298,10 @@ fn recovered(kinds: &[Kind], exchanges: &[Exchange], over: Duration) -> Option<D
     lanes.map(first).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// How a line ends that stands for others too.
+/// The end of a log line that stands for others too.
 const AGAIN: &str = " more of its kind since)";
 
-/// What an Envoy's log says about the store, and about traps, each thing once and without numbers of repetition.
+/// The messages of an Envoy's log about the store, and about traps, each once and without numbers of repetition.
 fn told(envoy: &Envoy, from: usize) -> Vec<String> {
     let log = envoy.log();
     let lines = log.get(from..).unwrap_or_default().lines();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What lies between weir and Redis: a network for each Envoy of its own, the cluster of Redis, and who answers at the
-//! other end.
+//! The network between weir and Redis: one for each Envoy, the cluster of Redis, and the servers at the other end.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,7 +18,7 @@ use crate::world::{ENVOYS, Fault, Felt, Policy, Store};
 pub struct Between {
     redis: Redis,
     networks: Vec<Proxy>,
-    /// Where each Envoy reads about the cluster of Redis, and reads again when the file is another one.
+    /// The folder in which each Envoy reads about the cluster of Redis, and reads again when the file is another one.
     discovery: TempFolder,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! More than Redis can do, from ever other users: no two requests share a command, and none is known to be denied. What
-//! Redis can do is measured first. It is little here, behind a link that carries so much and no more: two Envoys and the
-//! clients of twice as much fit on the machine that judges them.
+//! More load than Redis can bear, from ever other users: no two requests share a command, and none is known to be denied. The capacity of
+//! Redis is measured first. It is small here, behind a narrow link: two Envoys and the clients of twice as much fit on the machine that
+//! judges them.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -17,11 +17,11 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::world::{ENVOYS, Fault, Felt, Kind, POLICIES, Policy, SOURCE, Store};
 
-/// What the link carries, in bytes a second: some hundreds of commands.
+/// The bandwidth of the link, in bytes a second: some hundreds of commands.
 const LINK: u32 = 60_000;
-/// How many clients of each Envoy measure what Redis can do. Their requests take a fraction of the deadline.
+/// The number of clients of each Envoy that measure the capacity of Redis. Their requests take a fraction of the deadline.
 const CLIENTS: usize = 4;
-/// They measure for so long, so many times, and the best counts: stalls of the machine only take away.
+/// They measure for so long, so many times, and the best counts: stalls of the machine can only reduce the figure.
 const WINDOW: Duration = Duration::from_millis(200);
 const WINDOWS: u32 = 5;
 /// One of so many requests of the flood is a control: the more are judged, the more of these tell when the machine stalls.
@@ -32,7 +32,7 @@ pub struct Narrow {
     link: Proxy,
     edges: Vec<SocketAddr>,
     processes: Vec<u32>,
-    /// What Redis can do, in commands a second.
+    /// The capacity of Redis, in commands a second.
     capacity: u32,
     floods: usize,
     flood: Option<Flood>,
@@ -48,14 +48,14 @@ pub struct Flood {
     pub overload: Overload,
 }
 
-/// How much it was, and what it did.
+/// The size of the overload, and its effects.
 #[derive(Clone, Copy, Debug)]
 pub struct Overload {
-    /// What Redis can do, in commands a second.
+    /// The capacity of Redis, in commands a second.
     pub capacity: u32,
-    /// How many of these requests Redis decided about, a second.
+    /// The number of these requests that Redis decided about, a second.
     pub decided: u32,
-    /// By how much the Envoy that grew most did, from when the flood had lasted a third of its time to its end, in KiB.
+    /// The growth of the Envoy that grew most, from a third of the flood's time to its end, in KiB.
     pub grown: u64,
 }
 
@@ -102,13 +102,13 @@ pub const FAULTS: &[Fault<Narrow>] =
     &[Fault { name: "overload: twice what Redis can do", felt: Felt::ByAll, forgets: 0, inject: overload }];
 
 impl Narrow {
-    /// How many users of each policy are always there: so many that they ask for half of what Redis can do.
+    /// The number of permanent users of each policy: so many that they ask for half of the capacity of Redis.
     fn steady(&self) -> usize {
         self.capacity as usize / 2 / (Self::RATE as usize * ENVOYS * POLICIES.len())
     }
 }
 
-/// How many requests Redis decides about in a second while clients keep it busy who wait for their answers.
+/// Measures how many requests Redis decides about in a second while clients keep it busy that wait for their answers.
 fn capacity(edges: &[SocketAddr]) -> u32 {
     let began = Instant::now();
     let client = |client: usize| {
@@ -142,7 +142,7 @@ fn request(policy: &Policy, user: &str) -> Request {
 
 /// Three times as long as other faults: what piles up takes its time.
 fn overload(store: &mut Narrow, hold: Duration) {
-    // Those who are always there ask for half of what Redis can do, and these for the rest of twice that.
+    // The permanent users ask for half of the capacity of Redis, and these for the rest of twice that.
     let limited = store.capacity as usize * 3 / 2;
     let lane = |number: usize| {
         let (policy, envoy) = (&POLICIES[number / ENVOYS % POLICIES.len()], number % ENVOYS);

@@ -45,7 +45,7 @@ pub const FAULTS: &[Fault<Single>] = &[
         inject: locked,
     },
     Fault { name: "a long script: BUSY", felt: Felt::ByAll, forgets: 0, inject: busy },
-    // What is loaded is older than what was lost.
+    // The state that is loaded is older than the one that was lost.
     Fault { name: "kill -9, and a slow start: LOADING", felt: Felt::ByAll, forgets: 1, inject: loading },
 ];
 

@@ -11,59 +11,59 @@ use crate::support::http::Request;
 use crate::support::load::Lane;
 use crate::support::weir::{Host, Lab, SHIPPED_TIME_TO_CONNECT, TIME_TO_CONNECT, template};
 
-/// What the store of a world is made of, and what can be done to it.
+/// The store of a world, and the faults of it.
 pub trait Store: Sized + Send + 'static {
     /// Requests per second for each lane. In all it should be some hundreds.
     const RATE: u32;
 
-    /// Why there cannot be such a store here.
+    /// The reason for which there cannot be such a store here.
     fn missing() -> Option<&'static str> {
         None
     }
 
     fn start() -> Self;
 
-    /// The users to limit in the course of a fault, whom no fault has used yet: one for each part of the store that
-    /// may fail apart from the others. What fails is the first one's.
+    /// The users to limit in the course of a fault, which no fault has used yet: one for each part of the store that may fail apart from
+    /// the others. The part of the first one fails.
     fn users(&mut self, policy: &Policy, fault: usize) -> Vec<String>;
 
-    /// What is shipped for such a store, with this limiter configuration.
+    /// The shipped configuration for such a store, with this limiter configuration.
     fn shipped(&self, limiter: &str, upstream: SocketAddr) -> Template {
         template(limiter, self.address(), upstream).with(TIME_TO_CONNECT, SHIPPED_TIME_TO_CONNECT)
     }
 
-    /// What the first and second Envoy need changed in it.
+    /// Changes it as the first and second Envoy need it.
     fn change(&self, _envoy: usize, shipped: Template) -> Template {
         shipped
     }
 
-    /// Where Redis is.
+    /// The address of Redis.
     fn address(&self) -> SocketAddr;
 
     /// The Envoys are there.
     fn meet(&mut self, _: &[Envoy]) {}
 
-    /// What the last fault sent by itself.
+    /// The requests that the last fault sent by itself.
     fn flood(&mut self) -> Option<Flood> {
         None
     }
 }
 
-/// Whose requests have to be decided without Redis while a fault lasts.
+/// The Envoys and users whose requests have to be decided without Redis while a fault lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Felt {
     #[default]
     ByNobody,
     ByAll,
     AtFirstEnvoy,
-    /// Those of each policy's first user; and of a hundred of the other users' at most so many.
+    /// The requests of each policy's first user; and at most so many of a hundred of the other users'.
     ByFirstUser {
         others: usize,
     },
 }
 
 impl Felt {
-    /// Whether a fault may be felt there.
+    /// True if a fault may be felt there.
     pub fn at(self, envoy: usize, user: usize) -> bool {
         match self {
             Self::ByNobody => false,
@@ -78,7 +78,7 @@ impl Felt {
 pub struct Fault<S> {
     pub name: &'static str,
     pub felt: Felt,
-    /// How often the store forgets what it knew.
+    /// The number of times that the store forgets what it knew.
     pub forgets: u32,
     /// Begins it, has it last as long as it is told, and ends it.
     pub inject: fn(&mut S, Duration),
@@ -108,7 +108,7 @@ pub const DEADLINE: Duration = Duration::from_millis(50);
 /// Says what a decision was based on; `weir.source` in the filter state.
 pub const SOURCE: &str = "x-source";
 
-/// Of one worker each.
+/// The number of Envoys, with one worker each.
 pub const ENVOYS: usize = 2;
 
 /// See the [module](self).
@@ -117,7 +117,7 @@ pub struct World<S> {
     faults: usize,
 }
 
-/// What a lane of the load asks for.
+/// The subject of a lane of the load.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Control,

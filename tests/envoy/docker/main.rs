@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! envoy/compose.yaml as it is shipped, in a Docker engine: the limit holds for one Envoy and for two on one Redis. And what `make dist`
-//! has built, if it has: its compose.yaml needs nothing but the images. `make dist ARGS=try` runs that case.
-//! Each case is a compose project of its own, with its own networks and free ports, and is gone when it ends.
-//! Reads WEIR_DOCKER (the compose command; empty: no engine, the cases are skipped) and WEIR_PLUGIN.
+//! envoy/compose.yaml as it is shipped, in a Docker engine: the limit holds for one Envoy and for two on one Redis. And the output of `make
+//! dist`, if there is any: its compose.yaml needs nothing but the images. `make dist ARGS=try` runs that case. Each case is a compose
+//! project of its own, with its own networks and free ports, and is removed when it ends. Reads WEIR_DOCKER (the compose command; empty: no
+//! engine, the cases are skipped) and WEIR_PLUGIN.
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_methods, reason = "waiting for containers takes a clock")]
 
@@ -16,7 +16,7 @@ use std::{env, fs, process, thread};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// How many containers' worth of starting up is still patience, and not hope.
+/// The time-out for the start of the containers.
 const START: Duration = Duration::from_secs(60);
 const LIMIT: usize = 10;
 const AT_ONCE: usize = 40;
@@ -43,7 +43,7 @@ fn main() -> process::ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// What `make dist` has built.
+/// The folder with the output of `make dist`.
 fn dist() -> PathBuf {
     root().join("target/dist")
 }
@@ -75,7 +75,7 @@ fn limit_holds(project: &Project, envoys: usize) -> Result<(), Failed> {
     for edge in &edges {
         project.until_admits(*edge)?;
     }
-    // What finding that out has cost.
+    // Resets the charges of these attempts.
     project.compose(&["exec", "-T", "redis", "redis-cli", "flushall"])?;
 
     let start = Barrier::new(AT_ONCE);
@@ -134,7 +134,7 @@ impl Project {
         Ok(Self { compose: compose.split(' ').map(str::to_owned).collect(), name, file, config })
     }
 
-    /// Where the `index`th Envoy, from 1, is reached.
+    /// The address of the `index`th Envoy, from 1.
     fn address(&self, index: usize) -> Result<SocketAddr, Failed> {
         let output = self.compose(&["port", &format!("--index={index}"), "envoy", "10000"])?;
         Ok(String::from_utf8(output.stdout)?.trim().parse()?)
@@ -194,8 +194,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The shipped configuration, with the same limit, but so slow to refill that it is a number, and with time enough
-/// that a busy machine cannot be taken for a Redis that is away.
+/// The shipped configuration, with the same limit, but so slow to refill that it is a number, and with time enough that a busy machine
+/// cannot be taken for a Redis that is unavailable.
 fn exact(shipped: &str) -> Result<String, Failed> {
     let mut config = shipped.to_owned();
     for (old, new) in [

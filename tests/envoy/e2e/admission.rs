@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who gets in: exactly as many as the limit says, however they arrive, and whatever they carry.
+//! The number of admitted requests: exactly as many as the limit says, however they arrive, and whatever they carry.
 
 use crate::leases::{leased, used};
 use crate::support::eventually;
@@ -7,7 +7,7 @@ use crate::support::http::{self, Exchange, Request};
 use crate::support::upstream::body_account;
 use crate::support::weir::{PATIENT, Statuses, World, get, limited, limited_by, template};
 
-/// How often exactness is put to the test, each time by a new subject.
+/// The number of tests of exactness, each with a new subject.
 const RUNS: usize = 100;
 
 pub const TESTS: &[(&str, fn())] = &[

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every algorithm, through the filter, on the clock of a real Redis. What each answers to the microsecond is in the tables
-//! of `support/spec.rs`; here is what of it a client sees.
+//! Every algorithm, through the filter, on the clock of a real Redis. The tables of `support/spec.rs` have the answers to the microsecond;
+//! these tests show the part of them that a client sees.
 
 use crate::support::eventually;
 use crate::support::http::{self, Exchange, Request};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What clients and logs are told.
+//! The responses to clients, and the logs.
 
 use crate::support::eventually;
 use crate::support::http::{self, Request};
@@ -59,7 +59,7 @@ fn a_rejection_is_no_success() {
         limited(1).replacen('{', r#"{"deny": [{"header": {"name": "x-denied", "present": true}}], "#, 1);
     let world = World::start(&deny);
     assert_eq!(world.send(&get()).status, 200);
-    // What a client says of its request, and whether Envoy takes that for gRPC.
+    // The `content-type` headers of a request, and `true` if Envoy takes that for gRPC.
     let rows: &[(&[&str], bool)] = &[
         (&["application/grpc"], true),
         (&["application/grpc+proto"], true),
@@ -94,8 +94,8 @@ fn a_rejection_is_no_success() {
     }
 }
 
-/// How a request of another type becomes gRPC before weir, what its client says the type is, and what the client is answered: the
-/// HTTP status and the gRPC status, of a request over its limit and of one that is denied.
+/// A request that becomes gRPC before weir: the way, its filters, its client's `content-type` headers, and the answers to the client (HTTP
+/// status and gRPC status), for a request over its limit and for one that is denied.
 type Became = (&'static str, String, &'static [&'static str], [(u16, Option<&'static str>); 2]);
 
 fn what_makes_grpc() -> [Became; 3] {

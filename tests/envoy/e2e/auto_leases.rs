@@ -30,7 +30,7 @@ fn limiter(lease: &str) -> String {
 
 const AUTO: &str = r#""lease": "auto","#;
 
-/// What Redis has of the limit.
+/// The limit in Redis.
 fn store(redis: &Redis) -> Store {
     let limit = FixedWindow::new(LIMIT, DAY, Align::Clock).expect("a limit").into();
     Store::named(redis, vec![("l".into(), limit)], b"{p|everybody}")
@@ -47,7 +47,7 @@ fn busy(world: &World, each: usize) -> Statuses {
     clients.into_iter().flat_map(|client| client.join().expect("responses")).collect()
 }
 
-/// How many scripts Redis has run.
+/// The number of scripts that Redis has run.
 fn scripts(redis: &Redis) -> u64 {
     let stats = redis.connect().say("INFO commandstats");
     let calls =

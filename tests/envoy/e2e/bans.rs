@@ -13,7 +13,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("a known ban lasts without redis, and others are let in", a_known_ban_lasts_without_redis),
 ];
 
-/// A policy by the header `x-user`, whose limit comes back in no time, with this ban; workers ask again after `denial_ttl`.
+/// A policy by the header `x-user`, with this ban; its limit comes back at once, and workers ask again after `denial_ttl`.
 fn banning(ban: &str, denial_ttl: &str, on_failure: &str) -> String {
     format!(
         r#"{{"store": {{"deadline": "10s", "on_failure": "{on_failure}", "denial_ttl": "{denial_ttl}"}},
@@ -27,7 +27,7 @@ fn ann() -> http::Request {
     get().header("x-user", "ann")
 }
 
-/// The seconds that a rejected client is told to wait.
+/// The seconds in the `Retry-After` of a rejected client.
 fn seconds(response: &Response) -> Option<u64> {
     response.headers.get("retry-after").map(|seconds| seconds.parse().expect("seconds"))
 }

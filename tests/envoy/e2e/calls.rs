@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often Envoy enters the plugin for a request, and what the plugin calls in Envoy meanwhile: that costs time, and no
-//! instruction count of the core shows it. Envoy's own trace of its wasm filters has each entry and each call.
+//! Counts how often Envoy enters the plugin for a request, and the calls that the plugin makes in Envoy meanwhile: they cost time, and no
+//! instruction count of the core shows that. Envoy's own trace of its wasm filters has each entry and each call.
 //!
 //! `docs/bench/calls.md` shows the counts. `WEIR_UPDATE=1` writes them there.
 
@@ -13,10 +13,10 @@ use super::support::weir::{Host, World};
 
 pub const TESTS: &[(&str, fn())] = &[("calls: what is documented is what Envoy traces", what_is_documented)];
 
-/// How many requests are counted, one after the other.
+/// The number of requests that are counted, one after the other.
 const REQUESTS: usize = 40;
 
-/// How many requests open streams and define metrics before that.
+/// The number of requests before that, which open streams and define metrics.
 const FIRST: usize = 5;
 
 /// Calls that depend on time, not on the request: they are made at most a hundred times a second.
@@ -64,7 +64,7 @@ fn counted(limiter: &str, request: &Request, expected: u16) -> String {
     let mut table = String::from("| entry | times | host calls in each |\n|---|---|---|\n");
     let (mut all, mut all_calls) = (0, 0);
     for ((entry, calls), times) in entries(log.get(begin..).expect("more of the log")) {
-        // What happens less than once in two requests is not the request's.
+        // A call that happens less than once in two requests does not belong to the request.
         let times = (times + REQUESTS / 2) / REQUESTS;
         if times > 0 {
             (all, all_calls) = (all + times, all_calls + times * calls.len());

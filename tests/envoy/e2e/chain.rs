@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a request passes weir more than once, and where it does not: Envoy's own retries, its internal redirects, and two
-//! weir filters in one chain. What `docs/policies.md` says of them.
+//! Requests that pass weir more than once, and requests that do not: Envoy's own retries, its internal redirects, and two weir filters in
+//! one chain, as `docs/policies.md` describes them.
 
 use crate::support::envoy::Template;
 use crate::support::eventually;
@@ -21,7 +21,7 @@ pub const TESTS: &[(&str, fn())] = &[
 
 const ROUTE: &str = "route: {cluster: upstream}";
 
-/// What is left of a limit, as the response says.
+/// The remaining amount of a limit, as the response says.
 fn left(response: &Response, limit: &str) -> Option<usize> {
     let fields = response.headers.0.iter().filter(|(name, _)| name == "ratelimit");
     let told = fields.flat_map(|(_, value)| value.split(", ")).find_map(|item| {
@@ -60,7 +60,7 @@ fn a_redirect_is_charged_again() {
     assert_eq!((response.status, left(&response, "l")), (200, Some(8)), "both hops");
     assert_eq!(world.envoy().stat("cluster.upstream.upstream_internal_redirect_succeeded_total"), 1);
     assert!(response.text().starts_with("GET /there "), "{}", response.text());
-    // A hop that is denied is what the client is told.
+    // The client gets the response of a hop that is denied.
     assert_eq!([(); 4].map(|()| world.send(&Request::get("/moved")).status), [200; 4]);
     let charged = limited(1);
     let world = redirects(&charged);

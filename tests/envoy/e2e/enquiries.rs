@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Enquiries: a client asks what is left of its quota, and the upstream sees nothing of it.
+//! Quota requests: a client asks what is left of its quota, and the upstream sees nothing of it.
 
 use serde_json::{Value, json};
 

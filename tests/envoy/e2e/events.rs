@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens to Envoy while requests wait in weir: its listeners are drained or replaced, the filter's configuration
-//! or the way to Redis is replaced, the process ends. No request is left hanging, nothing that Envoy has taken is lost before
-//! its end, and what was admitted is what was charged.
+//! Events in Envoy while requests wait in weir: its listeners are drained or replaced, the filter's configuration or the connection to
+//! Redis is replaced, the process ends. No request is left hanging, nothing that Envoy has accepted is lost before its end, and exactly the
+//! admitted requests are charged.
 
 use std::io::{self, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -42,10 +42,10 @@ const LIMIT: usize = 50_000;
 
 const CLIENTS: usize = 8;
 
-/// Far enough away for a request to be on its way there at any time.
+/// So distant that a request is on its way there at any time.
 const FAR: Network = Network::Slow(Duration::from_millis(10));
 
-/// What comes back while a test runs is less than one.
+/// Less than one unit comes back while a test runs.
 fn everybody(limit: usize) -> String {
     limited(limit).replace("1/d", "1/h")
 }
@@ -120,7 +120,7 @@ fn all_wait(world: &Dynamic) {
     });
 }
 
-/// How much of everybody's limit is used up.
+/// The number of units of everybody's limit that are used.
 fn charged(world: &Dynamic, limit: usize) -> usize {
     used(&world.redis, "everybody", limit, 1)
 }
@@ -174,7 +174,7 @@ fn a_stream_begins_after_a_drain() {
     );
 }
 
-/// What is on its way to Redis then is lost, and decided by `on_failure`; the next goes by streams of the next cluster.
+/// Batches on their way to Redis then are lost, and `on_failure` decides their requests; the next batches use streams of the next cluster.
 fn the_cluster_is_replaced<const GONE: bool>() {
     const ROUNDS: usize = 5;
     let Busy { world, clients, late } = Busy::start(Part::Cluster, &limiter(LIMIT), &[]);
@@ -221,7 +221,7 @@ fn the_cluster_is_replaced<const GONE: bool>() {
     eventually("each refusal to be counted", || {
         (stat("wasmcustom.weir.fallback") == refused as u64).then_some(())
     });
-    // What waited for a connection has not been sent, and goes by the next one.
+    // Tasks that waited for a connection have not been sent, and use the next one.
     assert!(refused >= ROUNDS || !lost, "{refused} refused, though all were waiting each time");
     assert_eq!(world.upstream.requests(), admitted);
     // Redis may have been asked about those whose answer was lost.
@@ -231,7 +231,7 @@ fn the_cluster_is_replaced<const GONE: bool>() {
 }
 
 fn the_listener_is_replaced<const WHOLE: bool>() {
-    // Whatever is connected is told so with its next answer, and may finish that.
+    // Each open connection learns of the drain with its next answer, and may finish that.
     let busy = Busy::start(Part::Listener, &limiter(LIMIT), &["--drain-strategy", "immediate"]);
     let stat = |name: &str| busy.world.envoy.stat(&format!("listener_manager.{name}"));
     let (from, draining) =
@@ -313,7 +313,7 @@ fn end<const BY_SIGNAL: bool>(envoy: &Envoy) {
         let _ = order(envoy, "/quitquitquit");
     }
     eventually("the process to end", || {
-        // It is a zombie until somebody waits for it.
+        // It is a zombie until its parent waits for it.
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
         (!status.contains("State:") || status.contains("State:\tZ")).then_some(())
     });

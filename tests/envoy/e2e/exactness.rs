@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What comes back to a bucket, comes back in time, and to one request only: under constant demand by all workers of two
-//! Envoys, as many pass as the bucket held and has been given since, by Redis's own clock. So the machine may be as slow
-//! as it likes.
+//! Units come back to a bucket in time, and to one request only: under constant demand by all workers of two Envoys, as many pass as the
+//! bucket held and has been given since, by Redis's own clock. So the machine may be as slow as it likes.
 
 use std::time::Duration;
 
@@ -29,9 +28,9 @@ pub const TESTS: &[(&str, fn())] = &[
     ("refill: after t as much is there again as r said", after_t_as_much_is_there_again),
 ];
 
-/// 20 s to fill. What is taken first takes 10 s to come back: by then the demand has begun, so that nothing given to a bucket is lost.
+/// 20 s to fill. The first units used take 10 s to come back: by then the demand has begun, so that nothing given to a bucket is lost.
 const CAPACITY: u64 = 1_000;
-/// So many times, so many at once.
+/// The number of first bursts, and the requests in each.
 const FIRST: (usize, usize) = (5, 100);
 const TOKENS: &str =
     r#"{"name": "l", "algorithm": "token_bucket", "capacity": 1000, "refill": 50, "interval": "1s"}"#;
@@ -47,13 +46,13 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// What may have passed, so many microseconds after the first.
+    /// The number of requests that may have passed, so many microseconds after the first.
     fn given(&self, micros: u64) -> u64 {
         CAPACITY + micros / self.every * self.step
     }
 }
 
-/// How long the demand lasts, in microseconds.
+/// The duration of the demand, in microseconds.
 const LASTS: u64 = 2_000_000;
 
 fn limiter(limit: &str) -> String {
@@ -84,7 +83,8 @@ fn demand_gets_the_refill(bucket: &Bucket) {
         assert!(told.statuses.iter().all(|status| [200, 429].contains(status)), "{:?}", told.statuses());
         admitted += told.statuses.iter().filter(|status| **status == 200).count() as u64;
     }
-    // What no client has asked for since then. Many ask at once: one after the other may take as long as another unit takes to come back.
+    // The units that no client has asked for since then. Many ask at once: one after the other may take as long as another unit takes to
+    // come back.
     let before_the_last = loop {
         let before = time(&mut redis);
         let told = http::burst(last.address("edge"), (0..100).map(|_| get())).expect("responses");
@@ -133,7 +133,7 @@ fn who_comes_back_in_time_passes<const BY: bool>() {
         for round in 0..rounds {
             // Denied by the one, and passed by the other or by the same.
             let wait = eventually("a denial", || wait(&asks(round)));
-            // This is what the client is told to do. Waking up late does no harm.
+            // The client waits as the response says. Waking up late does no harm.
             std::thread::sleep(wait);
             let back = asks(round + round / 2);
             assert_eq!(
@@ -162,7 +162,7 @@ fn after_t_as_much_is_there_again() {
     }
 }
 
-/// For how long a response says to wait; nothing, if the request has passed.
+/// The time for which a response says to wait; `None` if the request has passed.
 fn wait(response: &Response) -> Option<Duration> {
     let header = |name| response.headers.get(name).map(|value| value.parse::<u64>().expect("a number"));
     header("grpc-retry-pushback-ms")

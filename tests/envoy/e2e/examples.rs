@@ -56,7 +56,7 @@ const JSON: &str = "content-type: application/json\r\n";
 
 fn llm_budget() {
     let world = World::of(&busy(include_str!("../../../examples/llm-budget.yaml")), 2, 1);
-    // What a provider answers, and what it has cost: the input, and four times the output.
+    // A provider's response, and its cost: the input, and four times the output.
     #[rustfmt::skip]
     let rows: [(&str, &str, &str, &str, u64); 8] = [
         ("OpenAI", "200 OK", JSON,
@@ -104,7 +104,7 @@ fn llm_budget() {
     }
     let models = Request::get("/v1/models").header("authorization", "Bearer k-1");
     assert!(!world.send(&models).headers.get("ratelimit").expect("that of the address").contains("day"));
-    // What is left is less than the next request reserves, by whichever way the key comes.
+    // The remaining units are fewer than the next request reserves, in whichever place the key is.
     let expensive = r#"{"usage": {"prompt_tokens": 990000, "completion_tokens": 0}}"#;
     let response = format!("HTTP/1.1 200 OK\r\n{JSON}content-length: {}\r\n\r\n{expensive}", expensive.len());
     let post = |path: &str| Request::post(path, response.as_bytes());
@@ -164,7 +164,7 @@ fn mcp() {
     let statuses = calls("s-1", "read_file", 50);
     let passed = statuses.0.iter().find(|(status, _)| *status == 200).map_or(0, |(_, count)| *count);
     assert!((40..50).contains(&passed), "{statuses:?}");
-    // What is no single call whose session and tool are known calls nothing.
+    // A request that is no single call with a known session and tool calls nothing.
     let one = tool("read_file");
     let arrived = world.upstream.requests();
     let rows = [
@@ -226,7 +226,7 @@ fn agents() {
     assert_eq!(world.send(&nameless).status, 403, "without a session");
 }
 
-/// A request with this body, whose response is this one, each chunk written by itself.
+/// A request with this body, and with this response to it, each chunk written by itself.
 fn answered(path: &str, body: &str, kind: &str, answer: impl AsRef<[u8]>, size: usize) -> Request {
     let mut response = format!("HTTP/1.1 200 OK\r\n{kind}transfer-encoding: chunked\r\n\r\n").into_bytes();
     let answer = answer.as_ref();
@@ -295,7 +295,7 @@ fn anthropic() {
     let answer = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"claude-sonnet-4-5\",\"usage\":{\"input_tokens\":25,\"cache_creation_input_tokens\":4,\"cache_read_input_tokens\":10,\"output_tokens\":1}}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
     let request = answered("/v1/messages", body, STREAM, answer, 7).header("x-api-key", "k");
     assert_eq!(world.send(&request).text(), answer);
-    // 22 tokens of input at five quarters, and 1,000 of output; then 25 + 5 + 1 + 75. Two policies, of which one settles.
+    // 22 tokens of input at five quarters, and 1,000 of output; then 25 + 5 + 1 + 75. One of the two policies settles.
     has_cost(&world, "the tokens", (5028, 106));
     assert_eq!(world.send(&answered("/v1/messages", body, STREAM, answer, 7)).status, 403, "no key");
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A store that is far away, though within the deadline: it is asked from the first requests on, and not taken for one that is
-//! overloaded.
+//! A distant store, though within the deadline: it is asked from the first requests on, and does not count as overloaded.
 // Requests are sent at a pace.
 #![allow(clippy::disallowed_methods)]
 
@@ -52,7 +51,7 @@ fn is_asked_from_the_start(each_way: u64, deadline: &str) {
 /// When Envoy starts, and after each update, the workers know nothing of the store. `on_failure` decides until the store does, so with
 /// `allow` the limit would be open. A new connection and the first reply take 320 ms of a deadline of 500 ms.
 fn is_asked_after_an_update() {
-    /// So many requests are judged after the start, and after the update is in force: a second of them.
+    /// The number of requests that are judged after the start, and after the update is in force: a second of them.
     const AFTER: usize = 200;
     const PACE: Duration = Duration::from_millis(5);
     let limiter = |burst: usize| {

@@ -54,9 +54,9 @@ fn hostile_subjects_are_kept_apart() {
         }
         assert_eq!(world.send(&get()).status, round, "those without the header share a bucket");
     }
-    // What Envoy itself refuses does not reach weir: more than 60 KiB of headers.
+    // Envoy itself refuses more than 60 KiB of headers: such a request does not reach weir.
     assert_eq!(world.send(&get().header_bytes("x-user", &[b'a'; 64 * 1024])).status, 431);
-    // Who sends the header twice does not get to choose which one counts.
+    // A client that sends the header twice cannot choose which one counts.
     let twice = get().header("x-user", "someone").header("x-user", "else");
     assert_eq!(world.send(&twice).status, 403);
     let keys = world.redis.connect().call(&[b"KEYS", b"*"]);
@@ -154,7 +154,7 @@ fn a_body_without_a_length_is_not_cheap() {
     assert_eq!(statuses, [200, 429], "a body that may come costs 9");
 }
 
-/// What is too long to be read is in doubt, also in Envoy: a policy is about it, an exemption is not, and a subject is refused.
+/// If a value is too long to be read, then also in Envoy a policy applies to it, an exemption does not, and a subject is refused.
 fn requests_that_are_too_long_to_be_read() {
     let about = r#""name": "p", "match": {"query": {"name": "q", "exact": "1"}}, "exempt": [{"header": {"name": "user-agent",
         "regex": ".*([Bb]ot|[Cc]rawler).*"}}],"#;
@@ -255,7 +255,7 @@ fn strangers_do_not_reach_redis() {
     let mut connection = redis.connect();
     let message = |length: u8, body: &[u8]| [&[0, 0, 0, 0, length], body].concat();
     let post = |body: &[u8]| Request::post("/", body);
-    // What they are told, and how often they have had Redis say PONG.
+    // The responses to them, and the number of times that they have had Redis say PONG.
     let strangers = [
         // The bridge takes a client that speaks as the limiter does for the limiter.
         ("a message", post(&message(14, PING)), message(7, b"+PONG\r\n"), 1),

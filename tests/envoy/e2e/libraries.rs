@@ -40,7 +40,7 @@ fn python() -> Option<PathBuf> {
 /// Two requests, then one in this many seconds.
 const EVERY: u64 = 4;
 
-/// What the library of this name saw through an Envoy with this policy. One request a day to the `daily` path; `/models` is denied.
+/// The results of the library of this name through an Envoy with this policy. One request a day to the `daily` path; `/models` is denied.
 fn seen(name: &str, style: &str, paths: [&str; 2]) -> Value {
     let [path, daily] = paths;
     let (subject, matched) = if name == "mcp" {
@@ -72,7 +72,7 @@ fn seen(name: &str, style: &str, paths: [&str; 2]) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}\n{errors}"))
 }
 
-/// What the client waited for, in seconds, is what it was told.
+/// Asserts that the client waited for as many seconds as it was told.
 fn assert_waited(seen: &Value, told: &Value) {
     let told =
         told["headers"]["retry-after-ms"].as_str().expect("it").parse::<f64>().expect("a number") / 1e3;
@@ -81,7 +81,7 @@ fn assert_waited(seen: &Value, told: &Value) {
     assert_eq!(seen["retries"], 1);
 }
 
-/// What both OpenAI's and Anthropic's library saw.
+/// Asserts the results of both OpenAI's and Anthropic's library.
 fn assert_limited(seen: &Value, limit: impl Fn(&Value) -> Value, denied: &Value) {
     assert_eq!(seen["answer"], "Hello");
     assert_eq!(seen["streamed"], "Hello");
@@ -180,7 +180,7 @@ fn serve(_: &Arc<Shared<()>>, mut connection: TcpStream) {
     }
 }
 
-/// The events of a stream, of which some have names.
+/// The events of a stream. Some have names.
 fn events(events: &[(&str, Value)]) -> String {
     let event = |(name, data): &(&str, Value)| match *name {
         "" => format!("data: {data}\n\n"),

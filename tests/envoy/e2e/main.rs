@@ -86,7 +86,7 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// What the dynamic module does not do, or does not need, and why.
+/// The cases that the dynamic module does not support or need, with the reason.
 const ONLY_WASM: [(&str, &str); 5] = [
     (versions::IN_ONE_ENVOY, "it has no bridge"),
     ("calls: what is documented is what Envoy traces", "it has no VM"),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What access logs and Envoy's log say of weir's own answers, without `emit_filter_state`; and that denials without Redis are counted.
+//! The entries for weir's own answers in access logs and in Envoy's log, without `emit_filter_state`; and the counts of denials without
+//! Redis.
 
 use crate::support::envoy::Template;
 use crate::support::eventually;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The store moves: its name leads to another address, or its endpoint is another one, while the old Redis goes on running
 //! and its connections stay open. Within seconds every request counts at the new one.
-// How long another process takes is told by a real clock.
+// The tests measure another process with a real clock.
 #![allow(clippy::disallowed_methods)]
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -111,7 +111,7 @@ fn follows(envoy: &Envoy, old: &Redis, new: &Redis, upstream: &Upstream, moves: 
     charged_once(counted(old) + counted(new), admitted);
 }
 
-/// How many are connected to Redis over the network; the tests use its socket.
+/// The number of connections to Redis over the network; the tests use its socket.
 fn clients_of(redis: &Redis) -> usize {
     redis.connect().say("CLIENT LIST").matches(" addr=127.").count()
 }
@@ -191,7 +191,7 @@ impl Names {
             while let Ok((length, from)) = socket.recv_from(&mut asked) {
                 let address = *known.lock().expect("an address");
                 if let Some(answer) = answer(&asked[..length], address) {
-                    // Who asked may be gone.
+                    // The client may have closed its socket.
                     let _ = socket.send_to(&answer, from);
                 }
             }

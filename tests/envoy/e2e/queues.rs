@@ -34,7 +34,7 @@ fn status(exchange: Exchange) -> u16 {
     exchange.finish().expect("a response").status
 }
 
-/// So many requests wait, in all Envoys.
+/// Waits until this number of requests wait, in all Envoys.
 fn waiting(world: &World, count: u64) {
     eventually(&format!("{count} to wait"), || {
         (world.total("wasmcustom.weir.waiting") == count).then_some(())

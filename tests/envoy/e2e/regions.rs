@@ -39,7 +39,7 @@ fn limiter(count: usize, policies: &[(&str, &str, &str)]) -> String {
     )
 }
 
-/// How many of so many requests to this path pass, one after the other, at the Envoys of a region in turn.
+/// The number of requests to this path that pass, one after the other, at the Envoys of a region in turn.
 fn passed(region: &Region, path: &str, requests: usize) -> usize {
     let request = http::Request::get(path);
     let status = |number: usize| {
@@ -90,7 +90,7 @@ fn debit() {
     eventually("all charges to arrive", || {
         (regions[0].lab.total("wasmcustom.weir.debits_sent") == 60).then_some(())
     });
-    // ams has charged bom, and nobody else.
+    // ams has charged bom, and no other region.
     let peer = |region: &Region, name: &str| region.lab.total(&format!("wasmcustom.weir.peer.{name}"));
     eventually("the answers to all charges", || {
         (peer(&regions[0], "bom.debits_answered") == 60).then_some(())

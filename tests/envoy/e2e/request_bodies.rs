@@ -69,7 +69,7 @@ fn in_pieces(edge: SocketAddr, pieces: &[&[u8]]) -> TcpStream {
     connection.set_nodelay(true).expect("a socket");
     connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
     for piece in pieces {
-        // Who is rejected early reads no further.
+        // A client that is rejected early reads no further.
         if connection.write_all(piece).is_err() {
             break;
         }
@@ -369,7 +369,7 @@ fn models() {
     });
 }
 
-/// More requests than there are places, of one client. They are told apart by the address that a proxy before Envoy has seen.
+/// More requests than there are places, of one client. The address that a proxy before Envoy has seen distinguishes clients.
 fn no_bodies() {
     let limiter = format!(
         r#"{{{PATIENT}, "client_address": {{"header": "x-chain", "trusted_hops": 1}}, "request_body": {{"timeout": "20s"}}, "policies": [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many times the limits a subject has stands in what an earlier filter has found out about its requests.
+//! The factor of a subject's limits is in the findings of an earlier filter about its requests.
 
 use crate::support::http;
 use crate::support::weir::{Host, World, get};
@@ -40,7 +40,7 @@ fn a_header_scales() {
             assert_eq!(policy, format!("\"l\";q={quota};w=3600"), "{user}");
         }
     }
-    // Ann has fewer seats now. What she has used still counts; with more, she has some left.
+    // Ann has fewer seats now. Her usage still counts; with more seats, she has some units left.
     let status = |seats: &str| world.send(&get().header("x-user", "ann").header("x-seats", seats)).status;
     assert_eq!([status("2"), status("4"), status("4"), status("4")], [429, 200, 200, 429]);
 }

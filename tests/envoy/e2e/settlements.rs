@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What requests turned out to cost, by the responses of a real upstream: the store has counted it to the unit, across Envoys and
-//! workers, and the responses are untouched.
+//! The true costs of requests, by the responses of a real upstream: the store has counted them to the unit, across Envoys and workers, and
+//! the responses are untouched.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -231,7 +231,7 @@ fn logins() {
     assert_eq!([attempt(0, "200 OK"), attempt(1, "200 OK")], [429, 429], "not even with the right password");
 }
 
-/// What was not said stays reserved; what was said counts if it is more.
+/// The cost that was not stated stays reserved; the stated cost counts if it is more.
 fn a_client_leaves() {
     let world = World::start(&limiter(TOKENS));
     for (said, units) in [(30, 50), (80, 50 + 80)] {
@@ -303,7 +303,7 @@ fn envoy_is_killed() {
     let first = world.envoys.remove(0);
     drop(first);
     drop(held);
-    // What was open has cost 50 each; the other Envoy goes on.
+    // The open requests have cost 50 each; the other Envoy goes on.
     assert_eq!(used(&world.redis), 10 + 50 * open as u64);
     world.send(&say("/say", &done));
     is_used(&world, 11 + 50 * open as u64);

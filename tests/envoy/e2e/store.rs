@@ -132,7 +132,7 @@ fn streams_leave_nothing() {
         redis.say("CLIENT KILL TYPE normal");
         held.into_iter().map(|held| held.finish().expect("a response").status).collect::<Vec<_>>()
     };
-    // What the first ones make it keep, it keeps.
+    // Memory that Envoy keeps from the first rounds does not count.
     let mut statuses: Vec<_> = (0..ROUNDS / 5).flat_map(|_| round()).collect();
     let (before, streams) = (resident(world.envoy().pid()), world.envoy().stat(total));
     // While the breaker is open no stream is opened.

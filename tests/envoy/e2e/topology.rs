@@ -23,7 +23,7 @@ fn single() -> String {
     limiter.replace(r#""store": {"#, r#""store": {"topology": "single", "#)
 }
 
-/// A worker has asked Redis. What comes while it connects for the first time may be decided without Redis on a busy machine.
+/// A worker has asked Redis. Requests that come while it connects for the first time may be decided without Redis on a busy machine.
 fn is_connected(world: &World) {
     for envoy in &world.envoys {
         let edge = envoy.address("edge");
@@ -59,7 +59,7 @@ fn admitted(world: &World, round: usize, meanwhile: impl FnOnce()) -> HashMap<us
     admitted
 }
 
-/// How many requests were decided without Redis.
+/// The number of requests that were decided without Redis.
 fn counted(world: &World) -> u64 {
     world.total("wasmcustom.weir.fallback")
 }

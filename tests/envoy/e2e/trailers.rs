@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests with bodies and trailers, over HTTP/1.1 and HTTP/2, in every way in which weir pauses a request: nothing of a request passes
-//! before its decision, and the upstream receives what is admitted whole and once.
+//! Requests with bodies and trailers, over HTTP/1.1 and HTTP/2, in every way in which weir pauses a request: no part of a request passes
+//! before its decision, and the upstream receives an admitted request whole and once.
 //!
 //! The plugin that once shipped lacked the callback of trailers, so Envoy went on with every paused request whose trailers came.
-// How long a request is held is told by a real clock.
+// The tests measure the time of a hold with a real clock.
 #![allow(clippy::disallowed_methods)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -37,7 +37,7 @@ pub const TESTS: &[(&str, fn())] = &[
 
 const BODY: &str = r#"{"user": {"name": "ann"}, "text": "some"}"#;
 
-/// How a client sends its request.
+/// The way in which a client sends its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sends {
     /// All of it at once.
@@ -68,7 +68,7 @@ impl Both {
         Self { front: front(world.edge()), world, network }
     }
 
-    /// Where clients come in, by protocol.
+    /// The addresses for clients, by protocol.
     fn edges(&self) -> [(&'static str, SocketAddr); 2] {
         [("HTTP/1.1", self.world.edge()), ("HTTP/2", self.front.address("front"))]
     }
@@ -283,7 +283,7 @@ fn continues() {
     }
 }
 
-/// Sends a request whose body waits for a 100. Whether one came, and the status at last.
+/// Sends a request whose body waits for a 100. Returns whether one came, and the final status.
 fn waits_for_100(edge: SocketAddr, path: &str) -> (bool, u16) {
     let mut connection = TcpStream::connect(edge).expect("a connection");
     connection.set_read_timeout(Some(PATIENCE)).expect("a socket");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What subjects have used is added up in Redis, by all workers of all Envoys, to the unit, whatever becomes of the connections.
+//! All workers of all Envoys add up the usage of subjects in Redis, to the unit, whatever becomes of the connections.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ fn limiter() -> String {
     )
 }
 
-/// What each subject has used, of all intervals.
+/// The usage of each subject, over all intervals.
 fn usage(redis: &mut Connection) -> BTreeMap<String, Used> {
     let mut all = BTreeMap::<String, Used>::new();
     for name in list(&redis.call(&[b"ZRANGE", index_key("weir").as_bytes(), b"0", b"-1"])) {
@@ -106,7 +106,7 @@ fn each_unit_is_written_once() {
     assert_eq!(world.total("wasmcustom.weir.usage_merged"), 0);
 }
 
-/// What was admitted before Redis froze is kept until it answers, and is written once although it may have been sent often.
+/// Usage from before Redis froze is kept until it answers, and is written once although it may have been sent often.
 fn redis_was_away() {
     let world = World::of(&limiter(), 1, 1);
     let mut redis = world.redis.connect();

@@ -84,7 +84,7 @@ fn of(user: &str) -> Request {
     get().header("x-user", user)
 }
 
-/// How many of so many requests at once are admitted by one of the Envoys.
+/// The number of simultaneous requests that one of the Envoys admits.
 fn admitted(world: &World, envoy: usize, count: usize, user: &str) -> usize {
     let requests = (0..count).map(|_| of(user));
     let statuses: Statuses = http::burst(world.envoys[envoy].address("edge"), requests)

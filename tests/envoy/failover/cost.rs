@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `store.min_replicas` costs while nothing fails: how long a request takes, and how long the primary computes for it.
+//! The cost of `store.min_replicas` while nothing fails: the duration of a request, and the CPU time of the primary for it.
 
 use std::time::{Duration, Instant};
 

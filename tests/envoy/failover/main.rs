@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a failover forgets. A real Envoy, on a real Redis with Sentinel or a real Redis Cluster, is under steady load when the primary
-//! dies or is cut off. Each request is a unit of a subject of its own. So afterwards each key that the new primary lacks is a unit that
-//! was granted and forgotten.
+//! The grants that a failover forgets. A real Envoy, on a real Redis with Sentinel or a real Redis Cluster, is under steady load when the
+//! primary dies or is cut off. Each request is a unit of a subject of its own. So afterwards each key that the new primary lacks is a unit
+//! that was granted and forgotten.
 //!
 //! Two forms. The short one is part of `make test`: a primary is killed, once with Sentinel and once in a cluster, and the bound is judged
-//! with a second of slack, because the machine may be busy. The full one is `make failover` (`WEIR_FULL=1`): each case 30 times. Both print a table and write
-//! `target/failover/HOST.json`; docs/stores.md shows the copy in `docs/stores/`.
+//! with a second of slack, because the machine may be busy. The full one is `make failover` (`WEIR_FULL=1`): each case 30 times. Both print
+//! a table and write `target/failover/HOST.json`; docs/stores.md shows the copy in `docs/stores/`.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, clippy::float_arithmetic)]
 
@@ -27,17 +27,17 @@ use cost::Cost;
 use measure::{Run, run};
 use report::Row;
 
-/// How often each case is run, and how strictly it is judged.
+/// The number of runs of each case, and the strictness of the judgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     pub runs: usize,
     /// Requests per second.
     pub rate: u32,
-    /// How many requests the cost of `store.min_replicas` is the average of.
+    /// The number of requests over which the cost of `store.min_replicas` is averaged.
     pub cost_of: usize,
-    /// How much later than it should anything may happen because the machine has other things to do.
+    /// The extra time that a busy machine may need for anything.
     pub slack: Duration,
-    /// How many cases run at once. Most of the time they wait.
+    /// The number of cases that run at once. Most of the time they wait.
     pub at_once: usize,
 }
 
@@ -45,22 +45,22 @@ const SHORT: Form = Form { runs: 1, rate: 100, cost_of: 100, slack: Duration::fr
 const FULL: Form =
     Form { runs: 30, rate: 300, cost_of: 5_000, slack: Duration::from_millis(500), at_once: 3 };
 
-/// How long requests wait for an answer. Longer than shipped, so that a replica that is [`LAG`] away can acknowledge.
+/// The time for which requests wait for an answer. Longer than shipped, so that a replica that is [`LAG`] behind can acknowledge.
 const DEADLINE: Duration = Duration::from_millis(400);
-/// How far behind the primary a replica is, in cases with a lag.
+/// The lag of a replica behind the primary, in cases with a lag.
 const LAG: Duration = Duration::from_millis(50);
-/// How long a primary that has lost its replicas may accept writes with `min-replicas-max-lag 1`. Redis counts in whole seconds, and
-/// looks once a second.
+/// The time for which a primary that has lost its replicas may accept writes with `min-replicas-max-lag 1`. Redis counts in whole seconds,
+/// and looks once a second.
 const NOTICED: Duration = Duration::from_secs(3);
 
-/// Where the primary is, and who replaces it.
+/// The kind of store, which decides what replaces the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     Sentinel,
     Cluster,
 }
 
-/// What happens to the primary.
+/// The fault of the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Its process is killed.

@@ -12,10 +12,10 @@ use crate::support::redis::Redis;
 use crate::support::{PATIENCE, weir};
 use crate::{Case, DEADLINE, Fault, Form, LAG, NOTICED, Topology, clustered::Clustered, watched::Watched};
 
-/// How long the load runs before the fault, and again after the new primary has taken over.
+/// The duration of the load before the fault, and again after the new primary has taken over.
 const AROUND: Duration = Duration::from_millis(700);
 
-/// What is put through a failover.
+/// A world that goes through a failover.
 pub trait World {
     fn envoy(&self) -> &Envoy;
 
@@ -36,7 +36,7 @@ pub trait World {
     fn primary(&self) -> &Redis;
 }
 
-/// What one failover came to.
+/// The result of one failover.
 #[derive(Debug)]
 pub struct Run {
     /// Units granted.

@@ -9,9 +9,9 @@ use crate::support::weir::Host;
 use crate::support::write_summary;
 use crate::{DEADLINE, Form};
 
-/// What the runs of one case came to.
+/// The results of the runs of one case.
 pub struct Row {
-    /// Which of the cases.
+    /// The index of the case.
     pub place: usize,
     pub name: &'static str,
     pub runs: Vec<Run>,

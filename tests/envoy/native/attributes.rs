@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the dynamic module reads of a request, attribute by attribute, in a real Envoy: each value that the table of
+//! The attributes that the dynamic module reads of a request, one by one, in a real Envoy: each value that the table of
 //! `src/request/module.rs` names arrives in a key in Redis, and the plugin reads the same.
 
 use std::fs;
@@ -130,7 +130,7 @@ const ADDRESS: &str = "an address";
 /// Stands for a digest, the same in both hosts.
 const DIGEST: &str = "a digest";
 
-/// What the request of this test has, by the names of the table.
+/// The values of this test's request, by the names of the table.
 fn expected(name: &str) -> &'static str {
     match name {
         "request.path" => "/a/b?c=d",
@@ -218,7 +218,7 @@ fn each_attribute() {
     }
 }
 
-/// What the plugin hands over as bytes has no text to compare with: the dynamic module does not take it for absent.
+/// A value that the plugin hands over as bytes has no text to compare with: the dynamic module does not take it for absent.
 fn no_text() {
     let limiter = |path: &[&str]| {
         let path = serde_json::Value::from(path.to_vec());

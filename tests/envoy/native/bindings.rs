@@ -17,7 +17,7 @@ use crate::{connect, instrumented, without};
 pub const TESTS: &[(&str, fn())] =
     &[("bindings: each callback and each hook runs in Envoy, or cannot", each_binding)];
 
-/// What Envoy calls, and what the module calls.
+/// The hooks that Envoy calls, and the callbacks that the module calls.
 const CALLED: &[(&str, &str)] = &[
     ("on_program_init", "Envoy loads the module"),
     ("callback_is_validation_mode", "it reads the configuration of `weir-store`"),
@@ -126,7 +126,7 @@ fn symbols() -> BTreeSet<String> {
     at.map(|(at, _)| name(at)).filter(is_whole).collect()
 }
 
-/// What ran, as the log says.
+/// The names of what ran, as the log says.
 fn ran(log: &str) -> BTreeSet<String> {
     let names = log.lines().filter_map(|line| line.strip_prefix("ran: ")?.strip_suffix('.'));
     let name = |name: &str| match name.strip_prefix("callback ") {

@@ -2,7 +2,7 @@
 //! The dynamic module in a real Envoy, on a real Redis: what is this host's own, and what every host must do. `WEIR_HOST=native` runs
 //! the cases of `tests/envoy/e2e` on it, too.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
-// Whether a decision comes in time is told by a real clock.
+// The tests measure with a real clock if a decision comes in time.
 #![allow(clippy::disallowed_methods)]
 
 mod attributes;
@@ -118,7 +118,7 @@ fn a_grpc_call() {
     assert_eq!((rejected.status, rejected.headers.get("grpc-status")), (200, Some("8")));
 }
 
-/// A deadline that a test waits for, and a verdict that shows who decided.
+/// A deadline that a test waits for, and a verdict that shows if the store or `on_failure` decided.
 fn hasty(limit: usize) -> String {
     limited(limit).replace("10s", "500ms")
 }
@@ -165,7 +165,7 @@ fn without(listener: &str) -> impl FnOnce(Template) -> Template {
     move |template| template.with(&address, format!("\"@{listener}-elsewhere\"}}}}\n"))
 }
 
-/// How many connections a listener of the module has had.
+/// The number of connections that a listener of the module has had.
 fn connections(world: &World, listener: &str) -> u64 {
     let name = listener.trim_start_matches("weir");
     let stats = world.envoy().stats("listener.@");
@@ -212,7 +212,7 @@ fn a_foreign_client() {
     assert_eq!(world.send(&get()).status, 200);
     let mut client = connect(world.envoy());
     client.write_all(b"SET stolen 1\r\n").expect("it is sent");
-    // What comes later on the same worker is answered: so Envoy has read the bytes.
+    // Later requests on the same worker are answered: so Envoy has read the bytes.
     for _ in 0..20 {
         assert_eq!(world.send(&get()).status, 200);
     }

@@ -55,7 +55,7 @@ fn left(world: &World) -> String {
 }
 
 fn in_each_place() {
-    // Whether Redis was asked about the request before it panicked.
+    // The place, `true` if Redis was asked about the request before the panic, and `true` if it is charged.
     for (place, by_redis, charged) in [
         ("evaluation", false, false),
         ("submission", false, false),
@@ -115,7 +115,7 @@ fn when_a_body_comes() {
         waiting.push(third);
         for (place, mut connection) in waiting.into_iter().enumerate() {
             if place < 2 {
-                // Who is rejected early reads no further.
+                // A client that is rejected early reads no further.
                 let _ = connection.write_all(&body[5..]);
             }
             let message =

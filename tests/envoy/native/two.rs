@@ -113,7 +113,7 @@ impl Two {
         eventually("the update", || (updates() > before).then_some(()));
     }
 
-    /// How many connections a Redis has beside the test's own.
+    /// The number of connections to a Redis beside the test's own.
     fn connections(redis: &Redis) -> usize {
         redis.connect().say("CLIENT LIST").matches(" addr=").count() - 1
     }

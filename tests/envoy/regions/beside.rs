@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the other regions feel of one that is slow, or whose Redis is gone: their p99 in rounds with the fault and rounds without,
-//! in turn, so that both have the same share of what else the machine does. Requests that no policy is about (`none`) show what of it is
-//! the machine's own: all regions share it, and what a fault costs one takes from the others.
+//! The effect on other regions of one that is slow, or whose Redis is unavailable: their p99 in rounds with the fault and rounds without,
+//! in turn, so that other load of the machine affects both alike. Requests that no policy matches (`none`) show the effect of the machine:
+//! all regions share it, and the cost of a fault to one slows the others.
 
 use std::fmt;
 use std::ops::Range;
@@ -35,24 +35,25 @@ pub static FAULTS: [Fault; 2] = [
     Fault { name: "beside a region whose Redis is gone", begin: Event::Lost, end: Event::Back },
 ];
 
-/// How often the rounds are run, until they tell that nothing is felt. All of them count in the end: none is left out for what it shows.
+/// The number of times that the rounds are run, until they show that nothing is felt. All of them count in the end: none is left out for
+/// its result.
 const ATTEMPTS: usize = 4;
 /// Pairs of rounds, one with the fault and one without, in each attempt.
 const PAIRS: usize = 12;
-/// How long a round is, after what changed has settled.
+/// The time for a change to settle, and the duration of a round after it.
 const SETTLES: Duration = Duration::from_millis(1_500);
 const ROUND: Duration = Duration::from_millis(2_500);
 /// Requests per second for each lane.
 const RATE: u32 = 40;
-/// How much longer the p99 of another region may be.
+/// The maximum ratio of the p99 of another region.
 const MOST: f64 = 1.1;
-/// How often the pairs are drawn again for an interval.
+/// The number of times that the pairs are drawn again for an interval.
 const DRAWS: usize = 500;
 
-/// How long the requests of one round took.
+/// The durations of the requests of one round.
 type Times = Vec<Duration>;
 
-/// What one other region felt, under one way.
+/// The effect on one other region, under one way.
 #[derive(Debug)]
 pub struct Row {
     way: &'static str,
@@ -68,11 +69,10 @@ impl Row {
         p99(self.pairs.iter().map(|pair| &pair[kind]))
     }
 
-    /// How many times as long the p99 is with the fault; its 95 % interval.
+    /// The ratio of the p99 with the fault to that without; its 95 % interval.
     ///
-    /// The interval is a bootstrap: whole pairs are drawn again, with replacement. What else the machine does lasts longer than a
-    /// request, so the requests of a round are no independent ones, and the two rounds of a pair have much of it in common. The
-    /// seed is fixed.
+    /// The interval is a bootstrap: whole pairs are drawn again, with replacement. Other load of the machine lasts longer than a request,
+    /// so the requests of a round are not independent, and the two rounds of a pair have much of it in common. The seed is fixed.
     fn ratio(&self) -> [f64; 2] {
         let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
         let mut drawn = Vec::with_capacity(DRAWS);
@@ -111,7 +111,7 @@ impl Row {
     }
 }
 
-/// What the interval of a ratio says.
+/// The meaning of a ratio's interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     NotFelt,

@@ -38,8 +38,7 @@ pub fn bound(form: Form, case: &Case, way: &Way, time: Duration, cut: Duration) 
     }
 }
 
-/// What the others of a region that grants something have granted in the last so long, at most: as much as they were asked for, and
-/// no more than the limit.
+/// The maximum grants of the other regions in the last `lag`: as much as they were asked for, and no more than the limit.
 fn unknown(form: Form, case: &Case, lag: Duration) -> f64 {
     let granted = |percent: u32| {
         let asked = f64::from(form.rate) * f64::from(percent) / 100.0 * lag.as_secs_f64();
@@ -57,7 +56,7 @@ fn unknown(form: Form, case: &Case, lag: Duration) -> f64 {
     demands.clone().chain(both).map(of_others).fold(0.0, f64::max)
 }
 
-/// How long it takes at most until another region knows what one has granted.
+/// The maximum time until another region knows of a grant.
 fn lag(form: Form, case: &Case) -> Duration {
     let trips = case.phases.iter().map(|phase| match &phase.event {
         Event::Ways(way) | Event::SlowRegion(way) => way.longest_trip(),

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens to the regions, case by case.
+//! The events in the regions, case by case.
 
 use std::time::Duration;
 
 use crate::support::proxy;
 use crate::world::BETWEEN;
 
-/// What one region is asked for, in percent of the limit's rate, for each region.
+/// The demand on each region, in percent of the limit's rate.
 pub type Demand = [u32; 3];
 
-/// What lasts for a while.
+/// A phase of a case.
 #[derive(Debug)]
 pub struct Phase {
     /// In the full form.
     pub lasts: Duration,
     pub demand: Demand,
     pub event: Event,
-    /// Whether the limit is to be used up meanwhile.
+    /// True if the limit is to be used up meanwhile.
     pub is_steady: bool,
 }
 
-/// What a phase begins with.
+/// The event at the beginning of a phase.
 #[derive(Debug)]
 pub enum Event {
     None,
@@ -32,9 +32,9 @@ pub enum Event {
     SlowRegion(proxy::Way),
     /// The last region is cut off from the others, but not from its clients.
     Cut,
-    /// The last region's Redis is gone.
+    /// The last region's Redis stops.
     Lost,
-    /// It is back, and empty.
+    /// It starts again, empty.
     Back,
 }
 
@@ -44,9 +44,9 @@ pub struct Case {
     pub name: &'static str,
     pub phases: &'static [Phase],
     pub has_skewed_clocks: bool,
-    /// How long it takes after this phase began until the limit is used again, is measured.
+    /// The phase after which the time until the limit is used again is measured.
     pub converges_after: Option<usize>,
-    /// Whether `share` and `debit` have to use the limit up in the steady phases.
+    /// True if `share` and `debit` have to use the limit up in the steady phases.
     pub uses_the_limit: bool,
 }
 

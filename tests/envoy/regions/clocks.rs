@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Regions whose clocks differ: each Redis and each Envoy reads a time of day that is wrong by seconds. What crosses regions is amounts
-//! and durations, so it has to make no difference.
+//! Regions whose clocks differ: each Redis and each Envoy reads a time of day that is wrong by seconds. Regions exchange amounts and
+//! durations, so it has to make no difference.
 
 use crate::Form;
 use crate::support::redis::Redis;
 use crate::support::skewed_clock;
 use crate::world::World;
 
-/// By how many seconds the clocks of each region's Redis and Envoys are wrong.
+/// The seconds by which the clocks of each region's Redis and Envoys are wrong.
 const SKEWS: [(i64, i64); 3] = [(5, -3), (-7, 4), (0, 90)];
 
 pub fn skewed(form: Form) -> World {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits across three real regions, each with two Envoys, a Redis and an upstream of its own, and 50 ms ± 20 ms between them in each
-//! direction. What each way to hold a limit led to is printed as a table, and written to `target/regions/summary.json`.
+//! direction. The results of each way are printed as a table, and written to `target/regions/summary.json`.
 //!
-//! Two forms. The short one is part of `make test`: all three ways are under load at once in one case, and only the bounds are judged, which no
-//! busy machine can break. The full one is `make regions` (`WEIR_FULL=1`): each way by itself, for longer, and how much of the
+//! Two forms. The short one is part of `make test`: all three ways are under load at once in one case, and only the bounds are judged,
+//! which no busy machine can break. The full one is `make regions` (`WEIR_FULL=1`): each way by itself, for longer, and how much of the
 //! limit is used and how long requests take is judged, too.
 //!
 //! `make run-regions` (`WEIR_REGIONS=show`) runs the recipe of `examples/regions/` until Ctrl-C.
@@ -34,18 +34,18 @@ use measure::Row;
 use report::Report;
 use world::{WAYS, Way, World};
 
-/// How long things last and how strictly they are judged.
+/// The durations of a run, and the strictness of its judgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     pub name: &'static str,
     /// Units per second of every limit, and units at once.
     pub rate: u32,
     pub burst: u32,
-    /// How many times shorter each phase of a case is.
+    /// The divisor of the length of each phase of a case.
     pub shorter: u32,
-    /// How much later than promised a charge may arrive because the machine has other things to do.
+    /// The extra time for a charge to arrive on a busy machine.
     pub slack: Duration,
-    /// Whether the bars for use and time are judged, each way by itself.
+    /// True if the bars for use and time are judged, each way by itself.
     pub is_full: bool,
 }
 
@@ -54,11 +54,11 @@ const SHORT: Form =
 const FULL: Form =
     Form { name: "full", rate: 120, burst: 60, shorter: 1, slack: Duration::from_millis(150), is_full: true };
 
-/// How often a case is run until nothing in it is broken that depends on time: what else the machine does delays charges now and then, a
-/// defect each time. The bounds of `home` and `share` do not depend on time.
+/// The number of attempts at a case until nothing in it is broken that depends on time: other load of the machine delays charges now and
+/// then, a defect each time. The bounds of `home` and `share` do not depend on time.
 const ATTEMPTS: usize = 3;
 
-/// What all trials share: a world, which a failed one does not hand on, and what they found.
+/// The data that all trials share: a world, which a failed one does not hand on, and their results.
 #[derive(Default)]
 struct Shared {
     world: Mutex<Option<World>>,

@@ -13,7 +13,7 @@ use crate::support::proxy::{Carried, Network};
 use crate::support::regions;
 use crate::world::{BETWEEN, ENVOYS, REGIONS, Way, World};
 
-/// How much of the limit is to be used in a steady phase.
+/// The least share of the limit to be used in a steady phase.
 const LEAST_SHARE: f64 = 0.95;
 const LEAST_DEBIT: f64 = 0.97;
 
@@ -31,7 +31,7 @@ pub struct Answer {
     pub status: u16,
 }
 
-/// What a case led to, under one way.
+/// The result of a case, under one way.
 #[derive(Debug)]
 pub struct Row {
     pub way: &'static str,
@@ -42,29 +42,29 @@ pub struct Row {
     pub refused: usize,
     /// Answered with something else than 200, 429 or 503, or not at all.
     pub astray: usize,
-    /// What the limit allows in that time, and what the way promises to admit at most.
+    /// The units that the limit allows in that time, and the most that the way promises to admit.
     pub limit: f64,
     pub bound: f64,
-    /// How much of the rate was used in the steady phases.
+    /// The share of the rate that was used in the steady phases.
     pub utilisation: Option<f64>,
     pub p50: Vec<Option<Duration>>,
     pub p99: Vec<Option<Duration>>,
     /// Between all regions, in both directions; unknown if several ways were under load.
     pub messages_per_second: Option<f64>,
     pub bytes_per_second: Option<f64>,
-    /// What was broken in attempts before this one.
+    /// The violations in attempts before this one.
     pub attempts: Vec<String>,
-    /// From the move, or the end of the fault, until the limit was used again.
+    /// The time from the move, or the end of the fault, until the limit was used again.
     pub converged: Option<Duration>,
 }
 
 impl Row {
-    /// Whether more was admitted than the way admits, however long anything takes.
+    /// True if more was admitted than the way admits, however long anything takes.
     pub fn is_beyond_all_time(&self) -> bool {
         self.way != "debit" && self.admitted as f64 > self.bound
     }
 
-    /// What is not as it must be.
+    /// The violated requirements.
     pub fn broken(&self, case: &Case, form: Form) -> Vec<String> {
         let Self { way, name, sent, admitted, limit, bound, utilisation, astray, .. } = self;
         let mut broken = Vec::new();
@@ -107,7 +107,7 @@ struct Ran {
 /// The load on one way.
 #[derive(Default)]
 struct Loads {
-    /// What became of a burst, if there was one.
+    /// The answers to a burst, if there was one.
     burst: Vec<Answer>,
     running: Vec<Ran>,
     over: Vec<Ran>,
@@ -159,7 +159,7 @@ pub fn run(world: &mut World, case: &Case, ways: &[Way], form: Form) -> Vec<Row>
     rows.collect()
 }
 
-/// What a phase begins with comes about.
+/// Brings about the event at the beginning of a phase.
 pub fn happen(world: &mut World, event: &Event) {
     let last = REGIONS - 1;
     match event {
@@ -197,7 +197,7 @@ fn burst(world: &World, way: &Way, subject: &str, form: Form, clock: Instant) ->
 }
 
 impl Loads {
-    /// From now on this much is asked for.
+    /// Changes the demand from now on.
     fn change(
         &mut self,
         world: &World,
@@ -219,7 +219,7 @@ impl Loads {
         self.over.extend(before);
     }
 
-    /// How many requests were sent, and all answers, in the order in which they came.
+    /// Returns the number of requests sent, and all answers, in the order in which they came.
     fn end(self) -> (usize, Vec<Answer>) {
         let (mut all, mut answers) = (self.burst.len(), self.burst);
         for Ran { load, region, began } in self.over.into_iter().chain(self.running) {
@@ -285,7 +285,7 @@ fn account(
     }
 }
 
-/// How long this many of a hundred requests to a region took at most.
+/// The duration within which this many of a hundred requests to a region were answered.
 pub fn percentile(answers: &[Answer], region: usize, percent: usize) -> Option<Duration> {
     let mut times: Vec<_> =
         answers.iter().filter(|answer| answer.region == region).map(|answer| answer.took).collect();

@@ -23,7 +23,7 @@ const RATE: u32 = 90;
 pub const BURST: u32 = 45;
 const MOST: u32 = 180;
 const REST: u32 = 10;
-/// How long most clients stay in a region.
+/// The time for which most clients stay in a region.
 const STAYS: u64 = 10;
 
 /// See the [module](self).
@@ -39,18 +39,18 @@ struct Edge {
     _networks: Vec<Proxy>,
 }
 
-/// What the regions have been asked for and have admitted in one second.
+/// The demand on the regions, and the requests they have admitted, in one second.
 #[derive(Debug)]
 pub struct Second {
     pub number: u64,
-    /// How long it was.
+    /// Its length.
     pub lasted: Duration,
     /// The region that most clients are in.
     pub hot: usize,
     pub admitted: Vec<u64>,
 }
 
-/// How many requests a second a region is asked for.
+/// The requests a second that a region is asked for.
 const fn demand(region: usize, hot: usize) -> u32 {
     if region == hot { MOST } else { REST }
 }
@@ -119,7 +119,7 @@ impl Recipe {
         self.edges.iter().enumerate().map(load).collect()
     }
 
-    /// What each edge has admitted since it began.
+    /// The number of requests that each edge has admitted since it began.
     fn admitted(&self) -> Vec<u64> {
         let stat = |edge: &Edge| {
             let stats = edge.envoy.admin("/stats?filter=^wasmcustom.weir.admitted$");
@@ -154,7 +154,7 @@ impl Recipe {
     }
 }
 
-/// What `make run-regions` does. The script has checked `WAY` and `FOR`.
+/// The command `make run-regions`. The script has checked `WAY` and `FOR`.
 pub fn show() {
     let across = match std::env::var("WAY").as_deref() {
         Ok("debit") => r#"{debit: {}}"#,

@@ -11,7 +11,7 @@ use crate::measure::Row;
 use crate::support::regions::NAMES;
 use crate::support::write_summary;
 
-/// What all cases led to.
+/// The results of all cases.
 #[derive(Debug, Default)]
 pub struct Report {
     pub cases: Vec<Row>,

@@ -11,7 +11,7 @@ use crate::support::proxy::{self, Carried, Network};
 use crate::support::redis::Redis;
 use crate::support::regions::{self, Region, section};
 
-/// How the limits of a policy hold across regions.
+/// The way in which the limits of a policy hold across regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     Home,
@@ -34,17 +34,17 @@ pub static WAYS: [Way; 3] = [
     Way { name: "share", hold: Hold::Share, across: r#"{"share": {}}"# },
 ];
 
-/// What no policy is about: only the machine can slow it down.
+/// The requests that no policy matches: only the machine can slow them down.
 pub static CONTROL: Way = Way { name: "none", hold: Hold::Home, across: "" };
 
 pub const REGIONS: usize = 3;
-/// Of two workers each.
+/// The number of Envoys of a region, with two workers each.
 pub const ENVOYS: usize = 2;
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(200);
 /// No request is held longer for an answer of Redis, and no worker waits longer for another region.
 pub const DEADLINE: Duration = Duration::from_secs(1);
 
-/// What lies between any two regions.
+/// The network between any two regions.
 pub const BETWEEN: proxy::Way =
     proxy::Way { trip: Duration::from_millis(50), jitter: Duration::from_millis(20), lost: 0 };
 
@@ -83,7 +83,7 @@ impl World {
         (0..ENVOYS).map(lane).collect()
     }
 
-    /// What all networks between regions have carried.
+    /// The traffic of all networks between regions.
     pub fn carried(&self) -> Carried {
         let proxies = self.regions.iter().enumerate().flat_map(|(here, region)| {
             let others = region.networks.iter().enumerate().filter(move |(there, _)| *there != here);

@@ -28,7 +28,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("cluster: the shard of the journal hangs, and no request waits for it", the_shard_of_the_journal_hangs),
 ];
 
-/// What is shipped for a cluster, on three of these nodes.
+/// The shipped configuration for a cluster, on three of these nodes.
 pub fn template(nodes: &[SocketAddr], limiter: &str, upstream: &Upstream) -> Template {
     template_on_nodes(Kind::Cluster, nodes.iter().copied(), limiter, upstream.address())
 }
@@ -86,7 +86,7 @@ pub fn slot_of(user: &str) -> u16 {
     slot(tag.finish().as_bytes())
 }
 
-/// So many subjects; each shard has some of them.
+/// This number of subjects; each shard has some of them.
 fn users(count: usize, shards: &Shards) -> Vec<String> {
     let users: Vec<_> = (0..count).map(|number| format!("user-{number}")).collect();
     for node in 0..3 {
@@ -235,8 +235,8 @@ fn a_replica_takes_over() {
     let mut strangers = (0..).map(|number| format!("probe-{number}")).filter(|user| shards.home(user) == 0);
     every_worker_asks_again(&shards.envoy, || as_user(&strangers.next().expect("endless")));
     assert!(call(&mut shards.cluster.nodes[3].connect(), &["ROLE"]).contains("master"));
-    // Each part of the slots is asked about again in its own time, a second at most. What was taken before is still taken: one
-    // of two is left to each.
+    // Each part of the slots is asked about again in its own time, a second at most. Earlier charges still count: each has one of two units
+    // left.
     for (user, status) in orphaned.iter().flat_map(|user| [(user, 200), (user, 429)]) {
         let first =
             eventually("its slots to be asked about", || Some(shards.send(user)).filter(|told| *told != 503));

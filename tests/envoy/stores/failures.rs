@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with the store is one event to a request, and to the operator a counter and a log line of its own that says
-//! what to do. Each fault is put into a real Redis, or into Envoy's configuration.
+//! The failures of the store: to a request each is the same event, and to the operator each is a counter and a log line of its own that
+//! says what to do. Each fault is put into a real Redis, or into Envoy's configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,23 +31,23 @@ pub const TESTS: &[(&str, fn())] = &[
 pub const CLOSES_WITH_ITS_REPLY: &str =
     "closing: a store that ends each connection together with its reply costs no request its decision";
 
-/// What is no matter of time must not become one where tests make the machine slow.
+/// Failures that do not depend on time must not depend on it because tests make the machine slow.
 const LIMITER: &str = r#"{"store": {"deadline": "5s", "on_failure": "allow"}, "policies": [{"name": "p",
     "subject": [{"literal": "s"}], "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1000}]}]}"#;
 
 struct Fault {
     /// The end of `wasmcustom.weir.store.…`.
     kind: &'static str,
-    /// What the log says, among other things.
+    /// A part of the log message.
     advice: &'static str,
-    /// What else may count meanwhile.
+    /// Other counters that may count meanwhile.
     also: &'static [&'static str],
     redis: fn() -> Vec<Redis>,
-    /// What there is between Envoy and the first of them, if not just a wire.
+    /// The network between Envoy and the first of them, if not just a wire.
     network: Option<Network>,
     limiter: fn(&str) -> String,
     envoy: fn(Template) -> Template,
-    /// Whether it strikes before Envoy starts, or a store that was well until then.
+    /// True if it strikes a store that was well until then, and not before Envoy starts.
     later: bool,
     strike: fn(&Redis),
     /// The host that it is about, if not both.
@@ -191,7 +191,7 @@ fn faults() -> Vec<Fault> {
             network: Some(Network::Foreign(
                 b"-WRONGPASS invalid username-password pair or user is disabled.\r\n",
             )),
-            // It says so once for a batch. What came while the connection was opened is a second command of the first batch.
+            // It says so once for a batch. Requests that came while the connection was opened are a second command of the first batch.
             also: &["breaker_open", "timeout"],
             ..fault("wrongpass", "correct the user or the password")
         },
@@ -217,7 +217,7 @@ fn overflowing(template: Template) -> Template {
     template.with(cluster, format!("{cluster}{breaker}"))
 }
 
-/// What `redis_proxy` has a part in.
+/// The faults in which `redis_proxy` is involved.
 fn faults_of_redis_proxy() -> Vec<Fault> {
     vec![
         Fault {
@@ -333,7 +333,7 @@ fn expect(kind: &str, also: &[&str], advice: &str, envoy: &Envoy) {
     let counters = || envoy.stats("wasmcustom.weir.store.");
     let before = counters();
     let counted = eventually("failures to count", || {
-        // Several at once: a breaker that opens soon decides who comes after.
+        // Several at once: a breaker that opens soon decides the later ones.
         let told = http::burst(envoy.address("edge"), (0..5).map(|_| get())).expect("responses");
         assert!(told.iter().all(|response| response.status == 200), "{kind}: `on_failure` decides");
         let counted = counters().into_iter().filter_map(|(name, count)| {
@@ -428,7 +428,7 @@ fn redis_reads_its_data() {
     expect("loading", &also, "it answers when it has finished", &template.start());
 }
 
-/// What one worker needs must not be opened for all of them.
+/// The connections that one worker needs must not be opened for all of them.
 fn connections_are_few() {
     const WORKERS: u64 = 8;
     let (redis, upstream) = (redis(), Upstream::start());
@@ -490,7 +490,7 @@ fn an_outage_ends(on_failure: &str, strike: Act, mend: Act) {
         );
     };
     redis_decides("at the start");
-    // What a worker says of each outage: for how many whole seconds it has lasted.
+    // The durations of an outage in whole seconds, as each worker logs them.
     let mut told_before = 0;
     for (outage, lines) in [("a short outage", 1), ("another", 1), ("one of seconds", 3)] {
         strike(&mut redis);
@@ -530,7 +530,7 @@ fn an_outage_ends(on_failure: &str, strike: Act, mend: Act) {
     }
 }
 
-/// What each thread of Envoy has logged of an outage, in the lines after the first `skip`.
+/// The lines that each thread of Envoy has logged of an outage, after the first `skip`.
 fn outage_lines(log: &str, skip: usize) -> BTreeMap<String, Vec<u64>> {
     let mut told = BTreeMap::<String, Vec<u64>>::new();
     for line in log.lines().skip(skip) {

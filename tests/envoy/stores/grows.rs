@@ -36,7 +36,7 @@ pub const TESTS: &[(&str, fn())] = &[
 pub const WITHOUT_DESCRIPTORS: &str =
     "grows: without descriptors no connection to Redis is opened, and Envoy lives";
 
-/// How many times as fast Envoy's time of day runs.
+/// The factor by which Envoy's time of day runs faster.
 const RATE: u64 = 100;
 /// After how long a connection to Redis gets a successor, by that clock.
 const AGE: Duration = Duration::from_millis(5_000 / RATE);
@@ -46,7 +46,7 @@ fn fast(template: Template) -> Template {
     template.under(&[preload, ("WEIR_CLOCK_RATE".to_owned(), RATE.to_string())])
 }
 
-/// What an Envoy and its Redis hold.
+/// The resources of an Envoy and its Redis.
 #[derive(Clone, Copy)]
 struct Held {
     descriptors: usize,
@@ -98,7 +98,7 @@ impl fmt::Display for Held {
 /// An Envoy whose listener for clients comes from a file.
 struct Changing {
     envoy: Envoy,
-    /// What to change between: two configurations, and after each one that is refused.
+    /// The listeners to change between: two configurations, and after each one that is refused.
     listeners: [String; 4],
     folder: TempFolder,
 }
@@ -188,7 +188,7 @@ impl Tried {
         self.changing.envoy.address("edge")
     }
 
-    /// What is held when nothing is under way: listeners of old configurations drain for a second.
+    /// The resources held when nothing is under way: listeners of old configurations drain for a second.
     fn held(&self) -> Held {
         thread::sleep(Duration::from_millis(2_500));
         (0..5).for_each(|_| self.ask());
@@ -196,7 +196,7 @@ impl Tried {
     }
 }
 
-/// What happens in one period.
+/// The events of one period.
 type Period = fn(&mut Tried, usize);
 
 /// Only requests: whatever else happens, happens by itself.
@@ -318,7 +318,7 @@ fn clients_are_refused() {
     lives(envoy);
 }
 
-/// Where it is not: the dynamic module opens no connection to Redis then. Envoy faults if `tcp_proxy` opens one.
+/// Without such a bound the dynamic module opens no connection to Redis then. Envoy faults if `tcp_proxy` opens one.
 fn descriptors_run_out() {
     let world = World::with(&enough(), 1, 2, fast);
     let (envoy, edge) = (world.envoy(), world.edge());
@@ -345,7 +345,8 @@ fn descriptors_run_out() {
     lives(envoy);
 }
 
-/// What docs/sizing.md says of it. When it fails, a newer Envoy has mended this, and the page and `native/src/descriptors.rs` can say so.
+/// The fault as docs/sizing.md describes it. When this fails, a newer Envoy has fixed it, and the page and `native/src/descriptors.rs` can
+/// say so.
 fn envoy_alone_faults() {
     let upstream = Upstream::start();
     let config = format!(

@@ -38,13 +38,13 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// What the plugin cannot do, and why.
+/// The cases that the plugin does not support, with the reason.
 const ONLY_NATIVE: [(&str, &str); 1] = [(
     grows::WITHOUT_DESCRIPTORS,
     "Envoy opens the plugin's connections, and the plugin cannot count descriptors",
 )];
 
-/// What the dynamic module does not have, and why.
+/// The cases that the dynamic module does not have, with the reason.
 #[rustfmt::skip]
 const ONLY_WASM: [(&str, &str); 7] = [
     (failures::CLOSES_WITH_ITS_REPLY, "its batches overlap, and on_failure decides those in flight when a connection ends: native/src/tests has this case"),

@@ -54,7 +54,7 @@ fn limiter() -> String {
     limited(1_000).replace(r#""deadline": "10s""#, r#""deadline": "2s""#)
 }
 
-/// All that Envoy says.
+/// All output of Envoy.
 fn told(envoy: &Envoy) -> Vec<(&'static str, String)> {
     let mut told: Vec<_> = [
         "/config_dump?include_eds",

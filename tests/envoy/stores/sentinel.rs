@@ -23,7 +23,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ),
 ];
 
-/// What is shipped for Sentinel, on these nodes, twenty for each `x-user`.
+/// The shipped configuration for Sentinel, on these nodes, twenty for each `x-user`.
 fn follower(nodes: &[Redis], upstream: &Upstream) -> Envoy {
     follower_of(nodes, upstream, &limited_by(r#"{"header": {"name": "x-user"}}"#, 20))
 }
@@ -38,7 +38,7 @@ fn as_user(user: &str) -> Request {
     get().header("x-user", user)
 }
 
-/// How many connections have asked this node about limits, and are open. Health checks have one of their own.
+/// The number of open connections that have asked this node about limits. Health checks have one of their own.
 fn streams(node: &Redis) -> usize {
     let list = eventually("the list of connections", || says(node, "CLIENT LIST TYPE normal"));
     list.lines().filter(|line| line.contains("cmd=eval")).count()
@@ -56,11 +56,11 @@ fn a_living_primary_is_left() {
     assert!(streams(&nodes[0]) > 0);
     assert_eq!([streams(&nodes[1]), streams(&nodes[2])], [0; 2]);
 
-    // What `SENTINEL FAILOVER` comes to: the roles change, and no connection ends by that.
+    // The effect of `SENTINEL FAILOVER`: the roles change, and no connection ends by that.
     let port = nodes[1].address().port().to_string();
     assert_eq!(call(&mut nodes[0].connect(), &["FAILOVER", "TO", "127.0.0.1", &port]), "+OK\r\n");
     eventually("the roles to change", || (is_primary(&nodes[1]) && is(&nodes[0], "slave")).then_some(()));
-    // Who asks meanwhile must not lead weir back to where it was.
+    // Requests meanwhile must not lead weir back to the old primary.
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
     eventually("the streams to the old primary to be closed", || (streams(&nodes[0]) == 0).then_some(()));
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
@@ -123,7 +123,7 @@ fn the_primary_is_followed() {
     // Were the old primary back before sentinel has seen its choice lead, it would take it back.
     sentinel.has_left(nodes[0].address());
     sentinel.waits(20_000);
-    // Who asks meanwhile is decided without the store.
+    // Requests meanwhile are decided without the store.
     let mut strangers = (0..).map(|number| as_user(&format!("stranger-{number}")));
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
     let statuses: Statuses = (0..40).map(|_| decided(&envoy, &as_user("ann"))).collect();

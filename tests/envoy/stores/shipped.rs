@@ -44,7 +44,7 @@ fn same_in_wasm(store: Kind) {
 }
 
 fn same_in_native(store: Kind) {
-    // What the commands pass through on their way, and the login.
+    // Removes the filters on the commands' path, and the login.
     let others = |config: &str| {
         let config = all_but_the_store(config).replace(", login_file: /run/secrets/redis-password", "");
         let filters = ["      - name: tcp_proxy", "      - name: weir-bridge"];
@@ -59,7 +59,7 @@ fn plain(config: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What is neither a comment nor about the store: its clusters, its password, and the way through `redis_proxy`.
+/// The configuration without comments, and without the store: its clusters, its password, and the way through `redis_proxy`.
 fn all_but_the_store(config: &str) -> String {
     let (config, cluster) = without(&plain(config), "  - name: weir-bridge");
     assert!(!cluster.is_empty(), "there is no cluster `weir-bridge`");
@@ -67,8 +67,7 @@ fn all_but_the_store(config: &str) -> String {
     others.iter().fold(config, |config, block| without(&config, block).0)
 }
 
-/// Takes out the block that begins with this line: the lines that stand deeper, and the items of a list. What is
-/// left, and what was taken out.
+/// Removes the block that begins with this line: the lines with a deeper indent, and the items of a list. Returns the rest, and the block.
 fn without(config: &str, first: &str) -> (String, String) {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let mut inside = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `docs/threats.md` promises and no other test shows.
-// How long another process takes is told by a real clock.
+//! The promises of `docs/threats.md` that no other test shows.
+// The tests measure another process with a real clock.
 #![allow(clippy::disallowed_methods)]
 
 use std::collections::BTreeSet;
@@ -169,13 +169,13 @@ fn listening(envoy: &Envoy) -> BTreeSet<String> {
         .collect();
     let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("/proc/net/{table}")));
     let tables: Vec<_> = tables.into_iter().flatten().collect();
-    // Number, local address, remote address, state, of which 0A is LISTEN; the tenth is the socket.
+    // Number, local address, remote address, state (0A is LISTEN); the tenth is the socket.
     let lines = tables.iter().flat_map(|table| table.lines().skip(1));
     let columns = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
     columns.filter(|it| it[3] == "0A" && sockets.contains(it[9])).map(|it| it[1].to_owned()).collect()
 }
 
-/// What a limiter that asks for one unit is glad to hear.
+/// The best reply for a limiter that asks for one unit.
 const GRANTED: [i64; 6] = [1, 1_700_000_000_000_000, 5, 0, 1_000_000, 0];
 
 fn an_impostor_is_not_believed() {
@@ -246,7 +246,7 @@ fn a_million_items_cost_nothing() {
             (failures() >= round as u64).then_some(())
         });
     }
-    // What is read of an answer is what is worked through, and the first line says that it is none.
+    // weir works through as much of an answer as is read, and the first line says that it is none.
     let read = envoy.stat("cluster.weir-bridge.upstream_cx_rx_bytes_total");
     let answers = envoy.stat("cluster.weir-bridge.upstream_cx_total");
     assert!(
@@ -306,7 +306,7 @@ fn secrets_stay_secret() {
             "limits": [{{"name": "l", "algorithm": "token_bucket", "capacity": 2, "refill": 1, "interval": "1d"}}],
             "cost": {{"header": {{"name": "x-cost", "max": 1}}}}}}]}}"#
     );
-    // What Redis does to the question, and what the operator must have been told of it.
+    // A fault of Redis, and the message that the operator must have got.
     type Words = &'static [&'static str];
     let faults: [(&str, Words, &[Words], &str); 6] = [
         ("nothing", &[], &[], ""),

@@ -70,12 +70,12 @@ impl Secured {
         secured
     }
 
-    /// What the file says that Envoy reads when it starts.
+    /// Writes the file that Envoy reads when it starts.
     pub fn say(&self, credentials: &str) {
         fs::write(self.files.join("password"), credentials).expect("the password");
     }
 
-    /// What is shipped for TLS, for this Redis.
+    /// The shipped configuration for TLS, for this Redis.
     pub fn template(&self, limiter: &str) -> Template {
         let file = |name: &str| self.files.join(name).display().to_string();
         template_of(&Host::chosen().shipped_for(Kind::Tls), limiter, self.upstream.address())
@@ -90,19 +90,19 @@ impl Secured {
 
 impl Drop for Secured {
     fn drop(&mut self) {
-        // What cannot be removed is no reason to fail a test.
+        // A folder that cannot be removed is no reason to fail a test.
         let _ = fs::remove_dir_all(&self.files);
     }
 }
 
-/// What follows `ACL SETUSER weir on >…` in `docs/stores.md`.
+/// The words after `ACL SETUSER weir on >…` in `docs/stores.md`.
 pub fn rights() -> Vec<&'static str> {
     let page = include_str!("../../../docs/stores.md");
     let (_, line) = page.split_once("ACL SETUSER weir on >").expect("the documented user");
     line.lines().next().expect("a line").split_whitespace().skip(1).collect()
 }
 
-/// All six algorithms; and another policy whose denial makes what they granted go back.
+/// All six algorithms; and another policy whose denial refunds their grants.
 const ALL: &str = r#""policies": [
     {"name": "all", "subject": [{"literal": "all"}], "limits": [
         {"name": "window", "algorithm": "fixed_window", "limit": 5, "window": "300d"},
@@ -184,7 +184,7 @@ fn a_successor_is_not_let_in() {
 fn the_documented_rights_are_exact() {
     let redis = Redis::start().expect("a redis-server");
     let mut admin = redis.connect();
-    // Only a script that is told the time, as the tables tell it, needs PEXPIRE.
+    // Only a script that gets the time as an argument, as the tables pass it, needs PEXPIRE.
     let user = ["ACL", "SETUSER", "weir", "on", "nopass"].into_iter().chain(rights()).chain(["+pexpire"]);
     assert_eq!(call(&mut admin, &user.collect::<Vec<_>>()), "+OK\r\n");
     assert_eq!(call(&mut admin, &["CONFIG", "RESETSTAT"]), "+OK\r\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of requests when weir itself traps, under the `failure_policy` that is shipped. weir is not known to trap,
-//! and has no hook for it: the plugin that was built is sabotaged, by an `unreachable` at the head of one callback.
+//! Requests while weir itself traps, under the `failure_policy` that is shipped. weir is not known to trap, and has no hook for it: the
+//! plugin that was built is sabotaged, by an `unreachable` at the head of one callback.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,8 +23,8 @@ pub const TESTS: &[(&str, fn())] = &[
     }),
 ];
 
-/// The plugin that was built, with a callback that traps when its argument of this index is greater than `bound`; the file
-/// is gone when this is dropped.
+/// The plugin that was built, with a callback that traps when its argument of this index is greater than `bound`; the file is removed when
+/// this is dropped.
 pub struct Sabotaged(PathBuf);
 
 impl Sabotaged {
@@ -77,7 +77,7 @@ fn code(plugin: &Path) -> String {
 
 impl Drop for Sabotaged {
     fn drop(&mut self) {
-        // What cannot be removed is no reason to fail a test.
+        // A file that cannot be removed is no reason to fail a test.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -134,7 +134,7 @@ fn the_bridge_traps(callback: &str, bytes: u32) {
         };
         let fallbacks = || envoy.stat("wasmcustom.weir.fallback");
         assert_eq!((users(0..1), fallbacks()), (Statuses(vec![(200, 1)]), 0));
-        // What arrives while Redis is frozen gathers in large batches.
+        // Requests that arrive while Redis is frozen gather in large batches.
         redis.freeze();
         let many = (1..301).map(|user| get().header("x-user", &user.to_string()));
         let many = http::burst_held(edge, many).expect("sent");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When wake-ups fail, no request waits past the deadline, and none is held longer than its delay. weir's wake-ups are not known to
 //! fail: the plugin that was built is sabotaged, in that its root never hears of one, or cannot register its queue.
-// How long another process takes is told by a real clock.
+// The tests measure another process with a real clock.
 #![allow(clippy::disallowed_methods)]
 
 use std::io::{Read, Write};
@@ -120,7 +120,7 @@ fn a_long_hold_does_not_delay_a_short_one() {
                 "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "{rate}", "burst": 1, "max_delay": "1m"}}]}}"#
         )
     };
-    // Where Redis is away, the worker decides by itself, and nothing else than the hold makes it look at the clock.
+    // If Redis is unavailable, the worker decides by itself, and only the hold makes it look at the clock.
     let limiter = format!(
         r#"{{"store": {{"deadline": "10s", "on_failure": "local"}}, "policies": [{}, {}]}}"#,
         policy("late", "3/m"),

@@ -11,7 +11,7 @@ use weir::resp::{self, Reply};
 use weir::response::{Verdict, verdict};
 use weir::time::Micros;
 
-/// What the file finds around it. ARGV: capacity, refill, and the microsecond of each request. The answer: a line for each.
+/// The environment of the file. ARGV: capacity, refill, and the microsecond of each request. The answer: a line for each.
 const NGINX: &str = r#"
 local now, kept, headers, status
 local redis_at = { call = function(command, _, value)

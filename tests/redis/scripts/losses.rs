@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a Redis forgets when it restarts, is flushed, or runs out of memory: the table of docs/stores.md. Each case grants
-//! units, lets it happen, and counts what may be granted again. Every case has a Redis of its own.
+//! The units that a Redis forgets when it restarts, is flushed, or runs out of memory: the table of docs/stores.md. Each case grants units,
+//! lets it happen, and counts the units that may be granted again. Every case has a Redis of its own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ fn grant(redis: &Redis, units: u32) {
     assert_eq!(subject(redis, 0).check(None, Ask::new(units, 1)).granted, units);
 }
 
-/// How many units are still granted: all that are left.
+/// The number of units that are still granted: all that are left.
 fn left(store: &mut Store) -> u32 {
     store.check(None, Ask::new(2 * LIMIT, 1)).granted
 }
@@ -138,7 +138,7 @@ fn flushed(redis: &mut Redis) -> u32 {
     0
 }
 
-/// Fills a Redis with subjects that have used 1 to 10 units, in turn, until `enough`. What each has used.
+/// Fills a Redis with subjects that have used 1 to 10 units, in turn, until `enough`. Returns the usage of each.
 fn fill(redis: &Redis, mut enough: impl FnMut(&mut Store, Result<u32, String>) -> bool) -> Vec<u32> {
     let mut used = Vec::new();
     let mut store = subject(redis, 0);
@@ -163,7 +163,7 @@ fn fill(redis: &Redis, mut enough: impl FnMut(&mut Store, Result<u32, String>) -
     panic!("Redis never has enough");
 }
 
-/// What each subject could use again, though it has used it.
+/// The units that each subject could use again, though it has used them.
 fn forgotten(redis: &Redis, used: &[u32]) -> Vec<u32> {
     redis.connect().say("CONFIG SET maxmemory 0");
     let mut store = subject(redis, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What only a real Redis can show: keys and their expiry, scripts it does not know, keys that hold something
-//! else, slots, and many connections at once.
+//! Properties that only a real Redis can show: keys and their expiry, scripts it does not know, keys of another type, slots, and many
+//! connections at once.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -196,7 +196,7 @@ fn lives(store: &mut Store, brought: Option<Micros>, began: i64, full: &[&Outcom
     }
 }
 
-/// What another limit denies, and what asks for nothing, leaves a key as it is: none, or something of another type.
+/// If another limit denies a request, or a check asks for nothing, a key stays as it is: missing, or of another type.
 fn untouched(redis: &Redis, limit: Limit) -> Result<(), Failed> {
     let hour = Micros::from_secs(3_600);
     // One that is asked before the limit, and one that is asked after it, also if it counts when it is asked.
@@ -248,7 +248,7 @@ fn state(store: &mut Store, key: &[u8]) -> [Vec<u8>; 2] {
     [b"DUMP".as_slice(), b"PEXPIRETIME"].map(|verb| store.redis.call(&[verb, key]))
 }
 
-/// Nor does a question with a file before its rollout, which has a shorter ttl, a smaller bucket and shorter bans.
+/// A check with a file from before its rollout, with a shorter ttl, a smaller bucket and shorter bans, changes nothing either.
 fn asking_others(redis: &Redis) -> Result<(), Failed> {
     let minute = |ttl, burst| -> Vec<Limit> {
         vec![
@@ -347,7 +347,7 @@ fn released_once(redis: &Redis) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A sum that is less than the slots of which it is: what leaves the window takes no more than there is.
+/// A sum that is less than its slots: the units that leave the window cannot exceed it.
 fn forged_sum(redis: &Redis) -> Result<(), Failed> {
     let slot = Micros::from_secs(10);
     let mut store = Store::new(redis, vec![SlidingWindow::new(9, Micros(2 * slot.0), slot)?.into()]);
@@ -486,7 +486,7 @@ fn expiry(redis: &Redis, limit: Limit, brought: Option<Micros>) -> Result<(), Fa
 
 type Commands = Vec<Vec<Vec<u8>>>;
 
-/// What else may be found under a key, as commands with KEY for the key.
+/// Other values that a key may have, as commands with KEY for the key.
 fn poisons() -> Vec<(String, Commands)> {
     let one = |parts: &[&[u8]]| vec![parts.iter().map(|part| part.to_vec()).collect()];
     let mut poisons = vec![
@@ -559,7 +559,7 @@ fn forge(limit: &Limit, byte: u8) -> (&'static [u8], Vec<u8>) {
     (b"SET", vec![byte; size])
 }
 
-/// How long a limit remembers anything at most.
+/// The maximum time for which a limit remembers anything.
 fn remembers(limit: &Limit) -> Micros {
     let twice = |span: Micros| Micros(2 * span.0);
     let debt = limit.quota() * u64::from(limit.debt());
@@ -628,7 +628,7 @@ fn ban() -> Ban {
     Ban::new(2, Micros::from_secs(3_600), MINUTE, 2, Micros::from_secs(600)).unwrap()
 }
 
-/// A subject whose one unit is taken, and whose denials may lead to a ban.
+/// A subject whose one unit is used, and whose denials may lead to a ban.
 fn bannable(redis: &Redis) -> Store {
     let limit = || FixedWindow::new(1, Micros::from_secs(86_400 * 300), Align::Clock).unwrap().into();
     let mut store = Store::new(redis, vec![limit()]);
@@ -641,7 +641,7 @@ fn key(store: &Store, name: &str) -> Vec<u8> {
     [b"weir:", store.tag.as_slice(), b":", name.as_bytes()].concat()
 }
 
-/// For how long a subject is banned, to the second.
+/// The remaining time of a ban, to the second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rest {
     No,
@@ -658,8 +658,8 @@ fn rest(outcome: &Outcome) -> Rest {
     }
 }
 
-/// What an operator may do to the key of a ban, or something else that stands there; `K` is the key. How long the subject is
-/// banned then.
+/// An operator's changes to the key of a ban, or another value in it; `K` is the key. Each with the time for which the subject is then
+/// banned.
 fn operators() -> Vec<(&'static str, Vec<&'static str>, Rest)> {
     vec![
         ("nothing stands there", vec![], Rest::No),
@@ -888,8 +888,8 @@ fn compiles_mixed() -> Result<(), Failed> {
     all_compile(Overrides::Ignored, small.chain(pairs).chain(drawn), |_, _| true)
 }
 
-/// Loads the scripts of all these sets, every second one with a ban. `whole` says of which sets all scripts are loaded; of the others
-/// that for many subjects is.
+/// Loads the scripts of all these sets, every second one with a ban. `whole` says for which sets all scripts are loaded; for the others
+/// only the script for many subjects is.
 fn all_compile(
     overrides: Overrides,
     sets: impl Iterator<Item = Vec<Limit>>,
@@ -951,7 +951,7 @@ fn load(
     Ok(std::mem::take(sources).len())
 }
 
-/// How many commands Redis has run, those of scripts included.
+/// The number of commands that Redis has run, those of scripts included.
 fn calls(redis: &mut Connection) -> i64 {
     let stats = String::from_utf8(redis.call(&[b"INFO", b"commandstats"])).unwrap();
     let calls = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
@@ -1011,7 +1011,7 @@ fn bounded() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What may be found where a subject's own limits are, and what then is left of 5 after one request.
+/// Values in the place of a subject's own limits, each with the units that are then left of 5 after one request.
 fn overrides() -> Vec<(String, i64)> {
     let row = |text: &str, left| (text.to_owned(), left);
     vec![
@@ -1141,7 +1141,7 @@ fn errors(limit: Limit) -> Result<(), Failed> {
     let mut store = Store::new(&server, vec![limit]);
     assert_eq!(store.check(None, ONE).granted, 1);
     let mut redis = server.connect();
-    // What SETRANGE may not write, SET writes.
+    // SET writes the states that SETRANGE may not write.
     redis.call(&[b"ACL", b"SETUSER", b"default", b"-setrange"]);
     for _ in 0..3 {
         store.check(None, ONE);

@@ -29,14 +29,14 @@ use crate::store::Store;
 /// When the phases of a rollout are: within a window of 100 ms, and after it.
 const TIMES: [Micros; 3] =
     [spec::START, spec::START.plus(Micros::from_millis(40)), spec::START.plus(Micros::from_millis(110))];
-/// How many connections each version has, and how often each asks in a phase.
+/// The number of connections of each version, and the number of checks of each in a phase.
 const CONNECTIONS: usize = 4;
 const ASKS: usize = 60;
 /// More than any of the limits grants.
 const ALL: Ask = Ask::new(10_000, 1);
 const ONE: Ask = Ask::new(1, 1);
 
-/// Which versions ask in the three phases: the earlier one, this one; and whether this one refunds every second unit.
+/// The versions that ask in the three phases: the earlier one, this one; and `true` if this one refunds every second unit.
 const ORDERS: [(&str, [(bool, bool); 3], bool); 3] = [
     ("a rollout", [(true, false), (true, true), (false, true)], false),
     ("a downgrade", [(false, true), (true, true), (true, false)], false),
@@ -87,7 +87,7 @@ pub fn trials(server: &Arc<Shared>) -> Vec<Trial> {
     trials
 }
 
-/// What an earlier version sends.
+/// The commands of an earlier version.
 struct Version {
     scripts: Vec<String>,
     /// For each of [`TIMES`] the script of a check of one request and its arguments, and how a reply begins that grants it.
@@ -158,7 +158,7 @@ fn rollout(
             [earlier, present].map(|all| all.into_iter().map(|one| one.join().unwrap()).sum())
         });
         granted_by = [granted_by[0] + net[0], granted_by[1] + net[1]];
-        // What was refunded last, and nobody asked for since.
+        // The units that were refunded last, and that no check asked for since.
         let rest = i64::from(store().check(Some(now), ALL).granted);
         let granted = net[0] + net[1] + rest;
         if granted > wanted || granted < wanted && (!refunds || refunds_exactly(limits)) {
@@ -219,7 +219,7 @@ fn write(worker: u64, number: u64) -> Vec<u8> {
     command
 }
 
-/// What keys of the recorded journals begin with.
+/// The prefix of keys of the recorded journals.
 const PREFIX: &str = "recorded";
 
 /// Workers of both versions write at the same time. Each unit counts once, and what comes twice does not count again.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two versions of weir on one Redis, as during a rollout or after a downgrade: the scripts of an earlier version and those of this
-//! one take turns on the same keys, and answer what the table says.
+//! Two versions of weir on one Redis, as during a rollout or after a downgrade: the scripts of an earlier version and those of this one
+//! take turns on the same keys, and answer what the table says.
 //!
 //! `tests/states/VERSION/limits.json` has what that version sent for some tables: its scripts, each command, and each reply of Redis.
-//! Before a version is tagged, `scripts/record` writes its files. Later nobody changes them.
+//! Before a version is tagged, `scripts/record` writes its files. Do not change them later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::store::{self, Store};
 /// The subject in the recorded commands.
 pub const RECORDED: &str = "{policy|recorded}";
 
-/// Who answers the rows of a table.
+/// The version that answers each row of a table.
 const TURNS: [(&str, fn(usize, usize) -> bool); 4] = [
     ("the earlier one begins, this one takes over", |row, rows| row < rows / 2),
     ("this one begins, the earlier one takes over", |row, rows| row >= rows / 2),
@@ -37,11 +37,11 @@ struct Recorded {
     reply: Vec<u8>,
 }
 
-/// What an earlier version did.
+/// The recorded commands and replies of an earlier version.
 struct Version {
     scripts: Vec<String>,
     tables: BTreeMap<String, Vec<Recorded>>,
-    /// Of the tables whose subject has an override: its key and its value.
+    /// The overrides of subjects, by table: the key and the value.
     overrides: BTreeMap<String, [Vec<u8>; 2]>,
 }
 
@@ -70,7 +70,7 @@ pub fn versions() -> Vec<PathBuf> {
     folders
 }
 
-/// Whether the files of this version are to be written.
+/// True if the files of this version are to be written.
 pub fn is_recording() -> bool {
     std::env::var_os("WEIR_RECORD").is_some()
 }
@@ -167,7 +167,7 @@ fn together(
     }
     let recorded = &version.tables[name];
     let mut place = 0;
-    // What an earlier version understood of its reply is what the pure limits answer.
+    // The earlier version read its reply as the answer of the pure limits.
     let mut subject = Subject::default();
     table
         .holds(|row, receipt| {
@@ -213,7 +213,7 @@ pub fn renamed(argument: &[u8], tag: &str) -> Vec<u8> {
     }
 }
 
-/// What this version does, as the text of its file: of the tables that run one script, the first.
+/// The commands of this version, as the text of its file: if several tables run one script, the first of them.
 fn recording(server: &Redis) -> String {
     let (mut scripts, mut told, mut known) = (Vec::<String>::new(), BTreeMap::new(), BTreeSet::new());
     let mut overrides = BTreeMap::new();

@@ -138,7 +138,7 @@ pub fn trials(server: Option<&Arc<Shared>>) -> Vec<Trial> {
 /// More than any of the limits below grants at once.
 const ALL: Ask = Ask::new(u32::MAX, 1);
 
-/// A limit that is always asked for all it has: every `step`, so many times. What it grants in all, to the unit.
+/// A limit that is always asked for all it has: every `step`, so many times; and the total of its grants, to the unit.
 fn totals() -> Vec<(&'static str, Limit, Micros, u64, u64)> {
     let (second, hour, day) = (Micros::from_secs(1), Micros::from_secs(3_600), Micros::from_secs(86_400));
     let leaky = |rate, per, burst| LeakyBucket::new(rate, per, burst, Micros::ZERO).unwrap().into();

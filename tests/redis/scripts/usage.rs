@@ -27,7 +27,7 @@ const AT: u64 = 4_000_000_000 / HOUR * HOUR;
 
 /// A write: its worker and number, its hour after [`AT`], the tags with units and requests, and the reply.
 type Row = (u64, u64, u64, &'static [(&'static str, i64, i64)], i64);
-/// What is in the hash of an hour in the end.
+/// The final content of an hour's hash.
 type Hour = (u64, &'static [(&'static str, &'static str)]);
 
 #[rustfmt::skip]
@@ -259,8 +259,8 @@ impl Proxy {
     }
 }
 
-/// Two workers whose usage is added up, and one of another configuration on the same journal, which keeps less of it. All are replaced
-/// now and then. What is in the journal in the end is what was admitted.
+/// Two workers whose usage is added up, and one of another configuration on the same journal, which keeps less of it. All are replaced now
+/// and then. The final content of the journal equals the admitted requests.
 fn conservation() -> Result<(), Failed> {
     const COST: u64 = 7;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("clock-{}", std::process::id()));

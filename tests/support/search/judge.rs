@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What holds on every path, and what holds when all is over.
+//! The invariants of every path, and those of its end.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub enum Protocol {
     Queue,
 }
 
-/// What a store did for a worker about one subject. Units; of releases, permits.
+/// The work of a store for a worker and one subject. In units; for releases, permits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Account {
     /// Granted in answers that the worker has read, and in others.
@@ -29,12 +29,12 @@ pub struct Account {
     pub charged: i64,
     /// Refunds, charges and releases that the network has delivered once more than they were sent.
     pub copied: [i64; 3],
-    /// Those that were lost.
+    /// Refunds, charges and releases that were lost.
     pub lost: [i64; 3],
 }
 
 impl Account {
-    /// What is charged of what was granted.
+    /// The granted units that stay charged.
     pub const fn net(&self) -> i64 {
         self.heard + self.unheard - self.refunded
     }
@@ -118,7 +118,7 @@ fn holds(is_so: bool, why: impl FnOnce() -> String) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(why()) }
 }
 
-/// What holds at any time.
+/// Checks the invariants that are true at any time.
 pub fn always(run: &Run<'_>) -> Result<(), String> {
     let (ledger, limit) = (&run.world.ledger, run.scenario.limit);
     let accounts = accounts(run);
@@ -236,7 +236,7 @@ fn ask_until_all_is_sent(run: &mut Run<'_>) -> Result<(), String> {
     Err("a breaker stays open".to_owned())
 }
 
-/// What each worker has charged is what its requests have used, and what losses and crashes explain.
+/// Checks that each worker has charged what its requests have used, and what losses and crashes explain.
 fn conserved(run: &Run<'_>, early: &[u32]) -> Result<(), String> {
     let accounts = accounts(run);
     for worker in 0..run.world.workers.len() {
@@ -293,7 +293,7 @@ fn settled(run: &Run<'_>) -> Result<(), String> {
         let charged = of.net() + of.charged;
         let least = used - of.copied[0] - of.lost[1];
         let most = used + of.unheard + of.lost[0] + of.copied[1];
-        // What a worker that has crashed was granted is charged; what it has not settled by then never is.
+        // The grants to a worker that has crashed are charged; what it has not settled by then never is.
         let is_dead = run.world.workers[request.worker].is_dead;
         let range = if is_dead { least.min(0)..=most.max(reserved) } else { least..=most };
         holds(range.contains(&charged), || {

@@ -23,10 +23,10 @@ use crate::worker::{Known, check_of};
 use crate::world::{Defect, Event, World};
 use judge::Protocol;
 
-/// How much of everything there is.
+/// The amounts of a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
-    /// How often time passes.
+    /// The number of times that time passes.
     pub passes: usize,
     /// Clients that leave while their requests wait.
     pub leavers: usize,
@@ -37,7 +37,7 @@ pub struct Budget {
     pub copies: usize,
     /// Steps of the clocks.
     pub steps: usize,
-    /// Of the last four together.
+    /// The sum of the last four.
     pub faults: usize,
 }
 
@@ -56,9 +56,9 @@ pub struct Scenario {
     pub interval: Option<u64>,
     /// The worker of each client, and what its request costs.
     pub clients: Vec<(usize, u64)>,
-    /// So many clients have come, been answered and left before the search begins.
+    /// The number of clients that have come, been answered and left before the search begins.
     pub before: usize,
-    /// What requests turn out to cost.
+    /// The true cost of requests.
     pub true_cost: Option<i64>,
     /// Time passes for so long at most, unless a worker does something before.
     pub span: u64,
@@ -69,7 +69,7 @@ pub struct Scenario {
     pub prunes: bool,
 }
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug)]
 pub enum Choice {
     /// The client of this number comes.
@@ -90,13 +90,13 @@ pub enum Choice {
     StepsStore(usize, i64),
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// How many paths were run, and how many states they have reached.
+    /// The number of paths that were run, and of states that they have reached.
     pub paths: usize,
     pub states: usize,
-    /// How many choices the longest path has.
+    /// The number of choices in the longest path.
     pub longest: usize,
     /// All paths were run.
     pub is_complete: bool,
@@ -108,14 +108,14 @@ pub struct Found {
 
 pub const SIZES: [&str; 7] = ["regions", "workers", "units", "requests", "passes", "leavers", "faults"];
 
-/// By how much a clock steps.
+/// The size of a clock's step.
 const STEP: i64 = 50_000;
 
 /// A scenario under way.
 pub struct Run<'a> {
     pub scenario: &'a Scenario,
     pub world: World,
-    /// Where the worker of each place is now: a crash moves it.
+    /// The present index of each place's worker: a crash moves it.
     pub lives: Vec<usize>,
     pub has_come: Vec<bool>,
     /// The requests whose response has shown their cost.
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// All that may happen next.
+    /// All possible next events.
     fn choices(&self) -> Vec<Choice> {
         let (left, world) = (self.left, &self.world);
         let mut choices: Vec<_> = world.on_the_way().into_iter().map(Choice::Arrives).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is searched: a row for each protocol and size.
+//! The scenarios to search: a row for each protocol and size.
 
 use super::judge::Protocol;
 use super::{Budget, Scenario};
@@ -149,7 +149,7 @@ impl Scenario {
     }
 }
 
-/// What `make test` searches: each protocol, in seconds.
+/// The scenarios that `make test` searches: each protocol, in seconds.
 pub fn smallest() -> Vec<Scenario> {
     vec![
         share(2, 1, &[0, 0]).with(0, 1),
@@ -161,7 +161,7 @@ pub fn smallest() -> Vec<Scenario> {
     ]
 }
 
-/// What `make nightly` searches besides.
+/// The scenarios that `make nightly` searches besides.
 pub fn short() -> Vec<Scenario> {
     vec![
         share(2, 2, &[0, 0, 0]).with(1, 0),
@@ -180,7 +180,7 @@ pub fn short() -> Vec<Scenario> {
     ]
 }
 
-/// What `make search` searches.
+/// The scenarios that `make search` searches.
 pub fn long() -> Vec<Scenario> {
     vec![
         share(2, 2, &[0, 0, 0]).with(2, 0).impatient(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is simulated for the documents and for the test, with the bounds that hold.
+//! The simulations for the documents and for the test, with their bounds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,12 +14,12 @@ pub struct Case {
     pub least: f64,
 }
 
-/// The most units by which what is admitted may exceed the limit, over any span.
+/// The most units by which the admitted requests may exceed the limit, over any span.
 ///
-/// - `home`: none as its store counts. At the edges requests of a far region are admitted one trip later, so what is sent within one
-///   trip there and back may come together.
+/// - `home`: none as its store counts. At the edges requests of a far region are admitted one trip later, so requests sent within one trip
+///   there and back may come together.
 /// - `debit`: each other region may grant its whole limit, and what flows back in one interval and one trip, before it is charged.
-/// - `share`: none as the stores count. What is borrowed may be used two intervals and one trip later.
+/// - `share`: none as the stores count. Borrowed units may be used two intervals and one trip later.
 ///
 /// A `sliding_window` counts in slots: there is one slot's part more.
 pub fn bound(setup: &Setup) -> u64 {
@@ -122,19 +122,19 @@ pub fn flows(way: Way) -> Setup {
     }
 }
 
-/// Three regions that all want more than their part: 109, 54 and 36 requests a second, of which 100 are admitted.
+/// Three regions that all demand more than their share: 109, 54 and 36 requests a second. The limit admits 100 in all.
 pub fn unequal(way: Way) -> Setup {
     Setup { clients: Clients::zipf(200, 3), burst: 50, ..Setup::usual(way) }
 }
 
-/// What regions that wake up at the same time admit beyond the limit, by the sync interval in milliseconds.
+/// Regions that wake up at the same time, to measure what they admit beyond the limit, by the sync interval in milliseconds.
 pub fn woken(regions: usize, sync_interval_ms: u64) -> Setup {
     let clients = Clients::uniform(600, regions);
     let sync_interval = sync_interval_ms * 1_000;
     Setup { regions, clients, sync_interval, seconds: 3, from: 1, ..Setup::usual(Way::Debit) }
 }
 
-/// So many regions, of which few have most of the demand, and a burst of so many units.
+/// A number of regions, with most of the demand in few of them, and a burst.
 pub fn spread(regions: usize, burst: u64) -> Setup {
     let clients = Clients::zipf(200, regions);
     Setup { regions, clients, burst, seconds: 6, from: 3, ..Setup::usual(Way::Share) }

@@ -4,7 +4,7 @@
 use super::{Figures, Run, Setup, cases, figures};
 use crate::plot::{Line, plot};
 
-/// What is admitted a second, in each half second.
+/// A plot of the requests admitted a second, in each half second.
 fn over_time(title: &str, runs: &[(Setup, Run)]) -> String {
     let line = |(setup, run): &(Setup, Run)| Line {
         name: setup.way.name().to_owned(),
@@ -24,7 +24,7 @@ pub fn flows(runs: &[(Setup, Run)]) -> String {
     over_time("Three flows at one limiter, seven at the other; the limit is 300 a second", runs)
 }
 
-/// How much more than the limit regions admit that wake up at the same time.
+/// A plot of the excess over the limit in regions that wake up at the same time.
 pub fn woken(runs: &[(Setup, Figures)]) -> String {
     let mut lines = Vec::new();
     for regions in [2, 8] {
@@ -44,7 +44,7 @@ pub fn woken(runs: &[(Setup, Figures)]) -> String {
     )
 }
 
-/// How much of the limit is used with few or many regions.
+/// A plot of the utilisation of the limit with few or many regions.
 pub fn spread(runs: &[(Setup, Figures)]) -> String {
     let bursts = [50, 200];
     let line = |burst: u64| {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who sends a request when. The gaps between requests are drawn from a seed.
+//! The clients: when each sends a request. The gaps between requests are drawn from a seed.
 
 use weir::random::Random;
 
 use super::{Clients, Setup};
 
-/// How far a flow's client is from its edge and back, in microseconds.
+/// The round trip between a flow's client and its edge, in microseconds.
 const ROUND_TRIP: u64 = 100_000;
 
 /// The random numbers of this seed.

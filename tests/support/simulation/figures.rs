@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run shows.
+//! The figures of a run.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use super::clients;
 use super::{Clients, Run, Setup};
 use crate::worker::START;
 
-/// How one store that decides all requests at once would do.
+/// The run of one store that decides all requests at once.
 pub fn central(setup: &Setup) -> Run {
     let (mut flows, mut random, mut run) =
         (clients::flows(setup), clients::random(setup.seed), Run::default());
@@ -40,9 +40,9 @@ pub fn central(setup: &Setup) -> Run {
 pub struct Figures {
     /// The most units by which what was admitted exceeds the limit, over any span.
     pub excess: u64,
-    /// What was admitted in all.
+    /// The number of admitted requests.
     pub admitted: u64,
-    /// What was admitted, in percent of what one store would admit of the same requests.
+    /// The admitted requests, in percent of what one store would admit of the same requests.
     pub utilisation: f64,
     /// Jain's index: 1 if all flows were admitted the same or, where flows send at given rates, the same part of what they sent.
     pub fairness: f64,
@@ -67,16 +67,16 @@ impl Figures {
     }
 }
 
-/// Which of these requests one store would admit.
+/// The requests among these that one store would admit.
 fn admissible(setup: &Setup, sent: &[(u64, u16)]) -> Vec<(u64, u16)> {
     let (limits, mut subject) = ([setup.limit()], Subject::default());
     let mut admits = |at| subject.check(&limits, None, Micros(START.0 + at), Ask::new(1, 1)).granted > 0;
     sent.iter().copied().filter(|(at, _)| admits(*at)).collect()
 }
 
-/// The most by which what was admitted exceeds the limit: of a bucket, how far it would have gone below zero; of a window, how many
-/// more were admitted in any span of its length. A fixed window admits its limit at the end of one window and again at the
-/// beginning of the next, so there it is twice the limit.
+/// The most by which the admitted requests exceed the limit: for a bucket, how far it would have gone below zero; for a window, how many
+/// more were admitted in any span of its length. A fixed window admits its limit at the end of one window and again at the beginning of the
+/// next, so there it is twice the limit.
 pub fn excess(setup: &Setup, admitted: &[(u64, u16)]) -> u64 {
     let mut worst = 0;
     if setup.shape.is_bucket() {
@@ -126,7 +126,7 @@ fn jain(setup: &Setup, run: &Run) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (each.len() as f64 * squares) }
 }
 
-/// How many requests were admitted a second, in each span of so many milliseconds.
+/// The requests admitted a second, in each span of so many milliseconds.
 pub fn rates(setup: &Setup, run: &Run, span: u64) -> Vec<(f64, f64)> {
     let mut counts = vec![0_u64; (setup.seconds * 1_000 / span) as usize];
     for (at, _) in &run.admitted {
@@ -140,7 +140,7 @@ pub fn rates(setup: &Setup, run: &Run, span: u64) -> Vec<(f64, f64)> {
     counts.into_iter().enumerate().map(rate).collect()
 }
 
-/// How many milliseconds after a time it takes until a second begins in which at least so many percent of the limit are admitted, and
+/// The milliseconds from a time until the start of a second in which at least so many percent of the limit are admitted, and after which
 /// this stays so.
 pub fn follows_after(setup: &Setup, run: &Run, at: u64, percent: u64) -> Option<u64> {
     let start = at * 1_000;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits across regions, in virtual time: the engines and the limits of weir, and in place of the network delays. Clients are drawn from
-//! a seed, so the same setup gives the same figures on every machine.
+//! Limits across regions, in virtual time: the engines and the limits of weir, and in place of the network delays. Clients are drawn from a
+//! seed, so the same setup gives the same figures on every machine.
 //!
 //! | file | what is inside |
 //! |---|---|
-//! | `setup.rs` | what is simulated: the way, the regions, the limit, the clients |
-//! | `clients.rs` | who sends a request when: at given rates, or as flows that go faster until they are denied |
+//! | `setup.rs` | a simulation: the way, the regions, the limit, the clients |
+//! | `clients.rs` | the times of requests: at given rates, or as flows that go faster until they are denied |
 //! | `regions.rs` | the regions of weir, in a [world](crate::world) |
 //! | `paper.rs` | two other schemes, for comparison: global random drop and flow proportional share |
-//! | `figures.rs` | what a run shows: excess, utilisation, time to follow, fairness, messages |
+//! | `figures.rs` | the figures of a run: excess, utilisation, time to follow, fairness, messages |
 //! | `cases.rs` | the setups of the documents and of the test, and their bounds |
 //! | `charts.rs`, `report.rs` | plots and tables |
 #![allow(
@@ -33,14 +33,14 @@ pub mod setup;
 pub use figures::Figures;
 pub use setup::{Clients, Setup, Shape, Way};
 
-/// What became of the requests of one run.
+/// The requests of one run, with their results.
 #[derive(Debug, Default)]
 pub struct Run {
     /// When each request was sent, in microseconds, and by which flow; in this order.
     pub sent: Vec<(u64, u16)>,
-    /// When each request was admitted, and of which flow; in this order.
+    /// The time at which each request was admitted, and its flow; in this order.
     pub admitted: Vec<(u64, u16)>,
-    /// How many messages went from one region to another, each with its answer if it has one.
+    /// The number of messages from one region to another, each with its answer if it has one.
     pub messages: u64,
 }
 

@@ -6,11 +6,11 @@
 //! A limiter in each region knows what the others have told it. Nothing is counted together, so they may admit more than the limit for as
 //! long as their estimates are old.
 //!
-//! - **Global random drop**: the sum of all demands is D. If that is above the limit L, each limiter drops a request with the
-//!   probability (D − L) / D.
-//! - **Flow proportional share**: each limiter has a token bucket with the part of L that its weight has of all weights. A limiter whose
-//!   demand fills its part has as weight how many flows of the rate of its fastest flow fit into its part. Another one has the
-//!   weight by which its part would be its demand.
+//! - **Global random drop**: the sum of all demands is D. If that is above the limit L, each limiter drops a request with the probability
+//!   (D − L) / D.
+//! - **Flow proportional share**: each limiter has a token bucket with a share of L in proportion to its weight. If a limiter's demand
+//!   fills its share, its weight is the number of flows of the rate of its fastest flow that fit into the share. Otherwise it has the
+//!   weight by which its share would be its demand.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -20,10 +20,10 @@ use weir::random::Random;
 use super::clients;
 use super::{Run, Setup, Way};
 
-/// How often a limiter makes an estimate, and sends it, in microseconds.
+/// The interval at which a limiter makes an estimate, and sends it, in microseconds.
 const INTERVAL: u64 = 50_000;
 
-/// What a new estimate counts in the average.
+/// The weight of a new estimate in the average.
 const NEW: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +45,7 @@ struct Limiter {
     demand: f64,
     flows: Vec<f64>,
     weight: f64,
-    /// What the others have said.
+    /// The sum of what the others have said.
     others: f64,
     /// Its part of the rate, and what is in its bucket, at that time.
     part: f64,

@@ -9,13 +9,13 @@ use super::cases::{self, Case};
 use super::{Figures, Run, Setup, Way, charts, figures};
 use crate::table;
 
-/// Where `docs/regions.md` holds the generated tables.
+/// The beginning of the generated tables in `docs/regions.md`.
 pub const BEGIN: &str = "<!-- simulated: begin -->\n";
 pub const END: &str = "<!-- simulated: end -->\n";
 
 const WAYS: [Way; 5] = [Way::One, Way::Debit, Way::Share, Way::RandomDrop, Way::FlowShare];
 
-/// What was simulated.
+/// The simulations of a report.
 pub struct Report {
     pub table: Vec<(Case, Figures)>,
     moving: Vec<(Setup, Run)>,
@@ -130,7 +130,7 @@ impl Report {
     }
 }
 
-/// How many percent of all that was admitted each region has.
+/// The percentage of all admitted requests in each region.
 fn parts(setup: &Setup, run: &Run) -> String {
     let later = run.admitted.iter().filter(|(at, _)| *at >= setup.from * 1_000_000);
     let mut each = vec![0_usize; setup.regions];

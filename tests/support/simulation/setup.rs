@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is simulated.
+//! The setup of a simulation.
 
 use weir::config::Config;
 use weir::limit::Limit;
 use weir::limit::{Align, FixedWindow, LeakyBucket, Refill, SlidingWindow, TokenBucket};
 use weir::time::Micros;
 
-/// How the limit holds across regions.
+/// The way in which the limit holds across regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Way {
     /// One store that all regions reach without delay: what is to be reached.
@@ -59,24 +59,24 @@ impl Shape {
     }
 }
 
-/// Who sends requests.
+/// The clients that send requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Clients {
-    /// So many requests a second in each region, whatever becomes of them.
+    /// The requests a second in each region, whatever becomes of them.
     Rates(Vec<u64>),
     /// The same, and from a second on other rates.
     Moving { first: Vec<u64>, then: Vec<u64>, at: u64 },
-    /// So many flows in each region. A flow goes faster until a request of it is denied, as TCP does.
+    /// The flows in each region. A flow goes faster until a request of it is denied, as TCP does.
     Flows(Vec<usize>),
 }
 
 impl Clients {
-    /// So many requests a second in all, the same in each region.
+    /// This number of requests a second in all, the same in each region.
     pub fn uniform(all: u64, regions: usize) -> Self {
         Self::Rates(vec![all / regions as u64; regions])
     }
 
-    /// So many requests a second in all: the k-th region has a k-th of the first one's.
+    /// This number of requests a second in all: the k-th region has a k-th of the first one's.
     pub fn zipf(all: u64, regions: usize) -> Self {
         let weights: Vec<u64> = (1..=regions as u64).map(|place| 1_000_000 / place).collect();
         let sum: u64 = weights.iter().sum();
@@ -97,7 +97,7 @@ pub struct Setup {
     pub regions: usize,
     /// In each region.
     pub workers: usize,
-    /// From any region to any other, one way.
+    /// The delay from any region to any other, one way.
     pub delay: u64,
     pub sync_interval: u64,
     pub shape: Shape,
@@ -187,7 +187,7 @@ impl Setup {
         )
     }
 
-    /// Whether the configuration allows it: debits are not for limits that are whole again within a sync interval, and so on.
+    /// True if the configuration allows it: debits are not for limits that are whole again within a sync interval, and so on.
     pub fn is_accepted(&self) -> bool {
         Config::parse(self.config(0).as_bytes()).is_ok()
     }

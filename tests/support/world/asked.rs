@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What tests of one part ask of a world, and send to it.
+//! Questions of a single test to a world, and its requests.
 
 use weir::config::Evaluation;
 use weir::engine::{StoreFailure, StreamId};
@@ -21,7 +21,7 @@ impl World {
         vec![check_of(0, format!("{{p0|u{}}}", self.arrived()), 1)]
     }
 
-    /// So many requests a second arrive until this time. How many have arrived then.
+    /// So many requests a second arrive until this time. Returns how many have arrived then.
     pub fn arrive_until(&mut self, end: u64, rate: u64) -> u32 {
         while self.time < end {
             self.arrive(0, self.alone());
@@ -31,22 +31,22 @@ impl World {
         self.arrived()
     }
 
-    /// How many of these requests the store has decided.
+    /// The number of these requests that the store has decided.
     pub fn decided(&self, from: u32, to: u32) -> u64 {
         self.ledger.requests.range(from + 1..=to).filter(|(_, request)| request.is_rejected()).count() as u64
     }
 
-    /// How many requests some policy has decided without the store.
+    /// The number of requests that some policy has decided without the store.
     pub fn without_store(&self) -> u64 {
         self.engine(0).counters().fallback
     }
 
-    /// How many requests were refused a place in the queue.
+    /// The number of requests that were refused a place in the queue.
     pub fn overloaded(&self) -> usize {
         self.failures.iter().filter(|failure| matches!(failure, StoreFailure::Overloaded)).count()
     }
 
-    /// How many slots are not asked about, if the store is not asked.
+    /// The number of slots that are not asked about, if the store is not asked.
     pub fn outage(&mut self) -> Option<Option<u32>> {
         let worker = self.worker(0);
         worker.engine.outage(worker.now).map(|(_, outage)| outage.slots)

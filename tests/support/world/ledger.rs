@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What each store did for whom, and what became of each request. The sums of both sides must agree.
+//! The work of each store for each worker, and the result of each request. The sums of both sides must agree.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -28,13 +28,13 @@ impl Request {
         self.decided.is_some_and(|(_, admitted)| !admitted)
     }
 
-    /// How long it took to decide it.
+    /// The time until it was decided.
     pub fn waited(&self) -> u64 {
         self.decided.expect("a decision").0 - self.arrived
     }
 }
 
-/// What a store did with a task.
+/// A store's work on a task.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub at: u64,
@@ -51,7 +51,7 @@ pub struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
-    /// So many requests were granted, and this permit is for them.
+    /// This number of requests were granted, and this permit is for them.
     Granted {
         requests: i64,
         permit: Option<i64>,
@@ -98,7 +98,7 @@ impl Entry {
     }
 }
 
-/// What became of the units of a subject.
+/// The units of a subject, by their use.
 #[derive(Clone, Debug, Default)]
 struct Account {
     granted: i64,
@@ -118,12 +118,12 @@ struct Account {
 #[derive(Default)]
 pub struct Ledger {
     pub requests: BTreeMap<StreamId, Request>,
-    /// Those that are not over.
+    /// The requests that are not over.
     pub open: BTreeSet<StreamId>,
     /// When each was decided, and whether it was admitted, in this order.
     pub decisions: Vec<(u64, StreamId, bool)>,
     pub entries: Vec<Entry>,
-    /// Nothing is kept of what stores do: for worlds that would not fit into memory.
+    /// True if the ledger does not keep the stores' work: for worlds that would not fit into memory.
     pub forgets: bool,
 }
 
@@ -154,7 +154,7 @@ impl Ledger {
         at
     }
 
-    /// What a store did for a worker.
+    /// The work of a store for a worker.
     pub fn between(&self, by: usize, store: usize) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| (entry.by, entry.store) == (by, store))
     }
@@ -175,7 +175,7 @@ impl Ledger {
         self.between(by, store).map(|entry| entry.settled().max(0)).sum()
     }
 
-    /// How many units all stores have granted a subject, beyond what was given back, after each change.
+    /// The units that all stores have granted a subject, less what was given back, after each change.
     pub fn used(&self, tag: &str) -> Vec<(u64, i64)> {
         let of = self.entries.iter().filter(|entry| entry.task.tag == tag);
         let add = |sum: &mut i64, entry: &Entry| {
@@ -222,10 +222,10 @@ impl Ledger {
         accounts
     }
 
-    /// When all is over: units that were charged and not refunded are those of requests that were admitted, or whose client left while they
-    /// waited. No place is held.
+    /// Checks the end of a run: units that were charged and not refunded are those of requests that were admitted, or whose client left
+    /// while they waited. No place is held.
     ///
-    /// If `on_failure` denies, no request is admitted without a charge. If each request has subjects of its own, what it is charged is not
+    /// If `on_failure` denies, no request is admitted without a charge. If each request has subjects of its own, its charges are not
     /// refunded.
     pub fn judge(&self, denies: bool, apart: bool) {
         assert!(self.open.is_empty(), "all is over");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Workers and their stores in virtual time. A worker is a real engine; what its host does is done here: ticks, batches, connections,
-//! releases. Each region has a store and some workers. Between them is a network that delays, and loses. A [`Ledger`] notes what each
-//! store did for whom, and what became of each request.
+//! Workers and their stores in virtual time. A worker is a real engine; the work of its host is done here: ticks, batches, connections,
+//! releases. Each region has a store and some workers. Between them is a network that delays, and loses. A [`Ledger`] notes the work of
+//! each store, and the result of each request.
 //!
 //! The same seed gives the same run. Times are microseconds since the beginning, but for those that an engine sees.
 
@@ -24,15 +24,15 @@ use crate::worker::{Batch, Known, START, Worker, bytes};
 use ledger::{Ledger, Request};
 use store::{Mood, Store};
 
-/// What is between a worker and a store.
+/// The network between a worker and a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Network {
     /// One way. A trip takes so much more or less, at most.
     pub trip: u64,
     pub jitter: u64,
-    /// How many of a hundred batches do not arrive. As many replies are lost.
+    /// The number of lost batches of a hundred. As many replies are lost.
     pub lost_percent: u64,
-    /// What is lost breaks its connection, so the worker knows that no reply comes.
+    /// A loss breaks its connection, so the worker knows that no reply comes.
     pub breaks: bool,
 }
 
@@ -41,7 +41,7 @@ pub struct Host {
     pub worker: Worker,
     known: Rc<Known>,
     pub region: usize,
-    /// By how much its clock is wrong.
+    /// The error of its clock.
     pub skew: i64,
     /// It has crashed, or has ended: it does nothing any more.
     pub is_dead: bool,
@@ -71,7 +71,7 @@ impl Host {
     }
 }
 
-/// What a world does wrong on purpose, so that a search has something to find.
+/// An intentional mistake of a world, so that a search has something to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
     /// A store does not charge what it lends to another region.
@@ -84,14 +84,14 @@ pub enum Defect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
-    /// What the test itself has scheduled.
+    /// An event that the test itself has scheduled.
     Own(usize),
     Tick(usize),
     /// A connection that was opened for a batch is there.
     Connected(usize, BatchId),
     /// A batch reaches its store, unless it is lost.
     Reached(usize, BatchId),
-    /// Its replies are back, unless they are lost.
+    /// Its replies reach the worker, unless they are lost.
     Answered(usize, BatchId),
 }
 
@@ -104,7 +104,7 @@ struct InFlight {
     /// Nothing more comes of it.
     is_over: bool,
     replies: Vec<u8>,
-    /// Where the ledger has what the store did of it.
+    /// The place in the ledger of the store's work on it.
     entries: Range<usize>,
 }
 
@@ -117,7 +117,7 @@ pub struct World {
     /// Between regions, and within one.
     pub far: Network,
     pub near: Network,
-    /// How many round trips a new connection takes before the first byte can be sent.
+    /// The number of round trips of a new connection before the first byte can be sent.
     pub handshake: u64,
     /// A request that is decided stays open until it is closed. Otherwise it is over at once.
     pub stays_open: bool,
@@ -209,7 +209,7 @@ impl World {
         stream
     }
 
-    /// How many requests have arrived.
+    /// The number of requests that have arrived.
     pub const fn arrived(&self) -> StreamId {
         self.next_stream
     }
@@ -288,7 +288,7 @@ impl World {
         self.events.push(Reverse((at, self.number, event)));
     }
 
-    /// What the host does after each event.
+    /// The host's work after each event.
     pub fn turn(&mut self, place: usize) {
         while let Some(batch) = self.worker(place).next_batch() {
             self.send(place, batch);
@@ -324,7 +324,7 @@ impl World {
         let worker = self.worker(place);
         worker.engine.tick(worker.now);
         while let Some(batch) = self.workers[place].worker.engine.next_abandoned() {
-            // Its connection is closed. What is on its way to the store still arrives.
+            // Its connection is closed. Bytes on their way to the store still arrive.
             let sent = self.in_flight.get_mut(&(place, batch)).expect("a batch");
             sent.is_abandoned = true;
             if sent.is_over {
@@ -463,14 +463,14 @@ impl World {
         }
     }
 
-    /// What the first limit of a subject has left in a region's store.
+    /// The units left to a subject by its first limit in a region's store.
     pub fn left(&mut self, region: usize, tag: &str) -> i64 {
         let limits = self.workers[region].worker.limits(tag);
         let Store { skew, .. } = self.stores[region];
         self.stores[region].left(tag, limits, clock(self.time, skew))
     }
 
-    /// How many requests are asked for in batches that are not answered.
+    /// The number of requests that are asked for in batches that are not answered.
     pub fn asked_in_flight(&self) -> i64 {
         let waits_for = self.in_flight.values().filter(|sent| !sent.is_abandoned);
         let tasks = waits_for.flat_map(|sent| sent.batch.tasks());
@@ -478,7 +478,7 @@ impl World {
     }
 }
 
-/// What a clock shows that is wrong by so much.
+/// The time of a clock that is wrong by so much.
 fn clock(time: u64, skew: i64) -> Micros {
     Micros((START.0 + time).saturating_add_signed(skew))
 }

@@ -15,7 +15,7 @@ use super::{Defect, Event, Host, World};
 const CONNECTIONS: usize = 64;
 
 impl World {
-    /// From now on the test steers.
+    /// The test steers from now on.
     pub fn steer(&mut self) {
         self.workers.iter_mut().for_each(|host| host.idle.fill(CONNECTIONS));
     }
@@ -35,7 +35,7 @@ impl World {
         events.into_iter().map(|(.., event)| event).collect()
     }
 
-    /// Whether a worker waits for this: it has not abandoned it, and has not crashed.
+    /// True if a worker waits for this: it has not abandoned it, and has not crashed.
     pub fn is_awaited(&self, event: Event) -> bool {
         let (Event::Reached(place, id) | Event::Answered(place, id)) = event else { return false };
         !self.in_flight[&(place, id)].is_abandoned
@@ -46,7 +46,7 @@ impl World {
         let found = self.events.iter().filter(|Reverse((.., of))| *of == event).max();
         let Some(&Reverse((at, number, _))) = found else { panic!("{event:?} is not on its way") };
         self.events.retain(|Reverse((_, other, _))| *other != number);
-        // A timer is told by its time. What else arrives now would otherwise have arrived at another time.
+        // A timer gets its own time. Any other event that arrives now would otherwise have arrived at another time.
         self.happens(event, if matches!(event, Event::Tick(_)) { at } else { self.time });
     }
 
@@ -90,8 +90,8 @@ impl World {
         }
     }
 
-    /// A worker crashes, and with it end the requests that it has. Another one starts in its place: its number. What the worker has sent
-    /// still reaches the stores.
+    /// A worker crashes, and its requests end with it. Another one starts in its place; returns its number. Batches that the worker has
+    /// sent still reach the stores.
     pub fn crashes(&mut self, place: usize) -> usize {
         let (regions, number) = (self.stores.len(), self.workers.len());
         let host = &mut self.workers[place];
@@ -121,7 +121,7 @@ impl World {
         self.time = end;
     }
 
-    /// Of timers that fire together that of the first worker: the order decides nothing that the digest does not show.
+    /// The next timer. If several fire together, it is that of the first worker: the order decides nothing that the digest does not show.
     fn next_timer(&self) -> Option<(u64, Event)> {
         let timers = self.events.iter().filter(|Reverse((.., event))| matches!(event, Event::Tick(_)));
         timers.map(|Reverse((at, _, event))| (*at, *event)).min()

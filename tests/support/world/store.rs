@@ -17,7 +17,7 @@ use crate::worker::{
     together, written,
 };
 
-/// How many parts of the slots fail by themselves.
+/// The number of parts of the slots that fail by themselves.
 pub const SHARDS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,21 +29,21 @@ pub enum Mood {
     Refuses,
 }
 
-/// What it answers to a check of a subject.
+/// Its reply to a check of a subject.
 #[derive(Clone, Copy, Debug)]
 pub enum Answers {
     ByLimits,
     MadeUp(fn(&Command, &Task, &mut Random) -> Reply),
 }
 
-/// How long a node takes for what it is sent, in nanoseconds.
+/// The time that a node takes for its input, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// For what a worker sends at a time, for each command of it, and for each subject of a command.
+    /// The time for each batch of a worker, for each command of it, and for each subject of a command.
     pub batch: u64,
     pub command: u64,
     pub subject: u64,
-    /// How the times are spread: each takes so many percent, drawn from these.
+    /// The spread of the times: each takes so many percent, drawn from these.
     pub percent: Vec<u64>,
 }
 
@@ -57,7 +57,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// How many nanoseconds it has worked.
+    /// The nanoseconds that it has worked.
     pub fn worked(&self, at: u64) -> u64 {
         self.busy - self.busy_until.saturating_sub(at * 1_000)
     }
@@ -68,9 +68,9 @@ impl Node {
 pub struct Store {
     pub mood: Mood,
     pub answers: Answers,
-    /// By how much its clock is wrong.
+    /// The error of its clock.
     pub skew: i64,
-    /// How many tasks it does in a second.
+    /// The number of tasks that it does in a second.
     pub capacity: u64,
     /// Its answers come so much later at most, evenly distributed.
     pub jitter: u64,
@@ -81,9 +81,9 @@ pub struct Store {
     pub frozen_until: u64,
     /// It answers errors about these shards.
     pub failing: [bool; SHARDS],
-    /// How many of a hundred commands it answers with an error.
+    /// The number of commands of a hundred that it answers with an error.
     pub errs_percent: u64,
-    /// Of how many of a hundred commands it does not know the script.
+    /// The number of commands of a hundred whose script it does not know.
     pub forgets_percent: u64,
     /// When it has done what it was asked up to now.
     busy_until: u64,
@@ -133,7 +133,7 @@ impl Store {
         self.busy_until + random.below(self.jitter + 1)
     }
 
-    /// How many subjects it has been asked about.
+    /// The number of subjects that it has been asked about.
     pub fn subjects(&self) -> usize {
         self.subjects.len()
     }
@@ -237,7 +237,7 @@ impl Store {
         }
     }
 
-    /// What the first limit of a subject has left.
+    /// The units left to a subject by its first limit.
     pub fn left(&mut self, tag: &str, limits: &[Limit], now: Micros) -> i64 {
         let subject = self.subjects.get_mut(tag).expect("a subject that was asked about");
         subject.check(limits, None, now, Ask::new(0, 0)).limits[0].remaining

@@ -15,7 +15,7 @@ use crate::words;
 /// Longer lines are not shown, in bytes: some lines are whole documents.
 const LONGEST: usize = 64 * 1024;
 
-/// How much of a line is shown before and behind a place, in characters.
+/// The number of characters of a line that are shown before and behind a place.
 const AROUND: usize = 100;
 
 pub fn print(reports: &[Report<'_>], is_coloured: bool, out: &mut impl io::Write) -> io::Result<()> {
@@ -66,9 +66,9 @@ fn excerpt(renderer: &Renderer, name: &str, text: &str, finding: &Finding) -> St
 /// The line at a place, or a part of it.
 struct Marked {
     shown: String,
-    /// What is marked: a word, or a text in quotes.
+    /// The marked range: a word, or a string in quotes.
     span: Range<usize>,
-    /// How many characters are left out at the beginning.
+    /// The number of characters that are left out at the beginning.
     cut: usize,
 }
 
@@ -101,7 +101,7 @@ fn marked(text: &str, place: Place) -> Option<Marked> {
     Some(Marked { shown, span: start..end, cut })
 }
 
-/// Where the value of `hash_secret` is in a line, if it is there.
+/// Returns the range of the value of `hash_secret` in a line, if it is there.
 fn secret(line: &str) -> Option<Range<usize>> {
     const NAME: &str = "hash_secret";
     let after = line.find(NAME)?.saturating_add(NAME.len());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How findings are printed: for people, and for programs.
+//! The formats of findings: for people, and for programs.
 
 mod excerpts;
 mod programs;
@@ -61,7 +61,7 @@ fn lines(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What a file without errors has.
+/// Prints the summary of a file without errors.
 fn summary(
     Report { source, policies, findings, .. }: &Report<'_>,
     out: &mut impl io::Write,

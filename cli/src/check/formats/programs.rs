@@ -11,7 +11,7 @@ use crate::envoys;
 use crate::finding::{Finding, Severity};
 use crate::words;
 
-/// Where the sections about the codes are.
+/// The page with the sections about the codes.
 const MANUAL: &str = "docs/command.md";
 
 /// All findings, each with the name of its file.

@@ -11,7 +11,7 @@ use weir::config::{Region, Topology};
 
 const SEE: &str = "see `weir-bridge` in envoy/weir.yaml";
 
-/// What is wrong between the limiter and the bridge.
+/// Warns of problems between the limiter and the bridge.
 pub fn warnings(wired: &Wired<'_>, region: &Region, found: &mut Vec<Finding>) {
     let name = region.cluster.as_str();
     let path = format!("{}.cluster", region.path);
@@ -56,7 +56,7 @@ pub fn warnings(wired: &Wired<'_>, region: &Region, found: &mut Vec<Finding>) {
     }
 }
 
-/// `topology: single` sends a script about several subjects, whose keys these clusters keep apart.
+/// Warns if `topology: single` sends a script for several subjects to a cluster that has their keys on different nodes.
 pub fn topology(wired: &Wired<'_>, region: &Region, clusters: &[&Node], found: &mut Vec<Finding>) {
     let is_redis_cluster = |cluster: &&&Node| {
         cluster.at(&["cluster_type", "name"]).and_then(Node::text) == Some("envoy.clusters.redis")
@@ -71,7 +71,7 @@ pub fn topology(wired: &Wired<'_>, region: &Region, clusters: &[&Node], found: &
     found.push(Finding::warning(code::SINGLE_BEFORE_CLUSTER, place, path, reason, advice));
 }
 
-/// What is wrong in a cluster that has a bridge.
+/// Warns of problems in a cluster that has a bridge.
 pub fn cluster(cluster: &Node, found: &mut Vec<Finding>) {
     let bridges = bridges(cluster);
     for bridge in &bridges {

@@ -29,7 +29,7 @@ fn manager<'a>(carrier: &Carrier<'a>) -> Option<&'a Node> {
     carrier.around.iter().rev().find(is_manager).copied()
 }
 
-/// Whether a filter before the limiter may verify who sends a request. If the file does not show the filters before it, the answer is yes.
+/// True if a filter before the limiter may verify the sender of a request, or if the file does not show the filters before it.
 pub fn authenticates(carrier: &Carrier<'_>) -> bool {
     let Some(manager) = manager(carrier) else { return true };
     let is_around = |filter: &&Node| carrier.around.iter().any(|around| core::ptr::eq(*around, *filter));
@@ -101,7 +101,7 @@ fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
         let advice = "Remove `client_address` from weir's configuration, or this from Envoy's";
         found.push(Finding::warning(code::TRUSTED_TWICE, manager.place_of(name), name, reason, advice));
     }
-    // Who sets one of these has thought about it.
+    // An operator who sets one of these knows about it.
     let knows = manager.is_true("use_remote_address")
         || ["xff_num_trusted_hops", "original_ip_detection_extensions"].iter().any(|name| is_set(name));
     let Some(listener) = listener(wired) else { return };
@@ -171,7 +171,7 @@ fn appended(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the client's address decides about anything.
+/// True if any decision depends on the client's address.
 fn reads_address(config: &Config) -> bool {
     let (mut part_reads, mut condition_reads) = (false, false);
     each_reading(

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What leads clients to Redis, and passwords that others can read.
+//! Ways by which clients reach Redis, and passwords that others can read.
 
 use super::picture::{Picture, addresses, bridges, inside, is_local, targets};
 use crate::check::warning::code;
 use crate::document::{Node, Place};
 use crate::finding::Finding;
 
-/// What is wrong in a file. These clusters are stores of limiters.
+/// Warns of such problems in a file. `stores` are the clusters that limiters use as stores.
 pub fn warnings(picture: &Picture<'_>, documents: &[Node], stores: &[String], found: &mut Vec<Finding>) {
     documents.iter().for_each(|document| routes(document, stores, found));
     picture.listeners.iter().for_each(|listener| store_listener(listener, found));
@@ -53,13 +53,13 @@ fn routes(node: &Node, stores: &[String], found: &mut Vec<Finding>) {
     node.children().for_each(|child| routes(child, stores, found));
 }
 
-/// Whether a listener is the dynamic module's connection to Redis.
+/// True if a listener is the dynamic module's connection to Redis.
 fn is_store_listener(node: &Node) -> bool {
     node.get("filter_chains").is_some()
         && !inside(node, &|node| node.text_of("filter_name") == "weir.store").is_empty()
 }
 
-/// Whether a listener is reached from this machine only.
+/// True if a listener is reached from this machine only.
 fn is_inside(node: &Node) -> bool {
     let bound = node.at(&["address", "socket_address", "address"]).and_then(Node::text);
     let is_inner = node.get("internal_listener").is_some() || node.at(&["address", "pipe"]).is_some();

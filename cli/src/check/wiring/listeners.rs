@@ -19,7 +19,7 @@ fn with_filter<'a>(listeners: &[&'a Node], name: &str) -> Vec<(&'a Node, &'a Nod
     listeners.iter().filter_map(|listener| Some((*listener, filter(listener, name)?))).collect()
 }
 
-/// What a filter of the module is configured with.
+/// Returns a setting of a filter of the module.
 fn setting<'a>(filter: &'a Node, name: &str) -> &'a str {
     let config = filter.get("filter_config");
     config.map(|config| config.get("value").unwrap_or(config).text_of(name)).unwrap_or_default()
@@ -30,12 +30,12 @@ fn listeners<'a>(wired: &Wired<'a>) -> Vec<&'a Node> {
     shown.flat_map(|picture| picture.listeners.iter().copied()).collect()
 }
 
-/// Whether the limiter's own file has this listener.
+/// True if the limiter's own file has this listener.
 fn is_own(wired: &Wired<'_>, listener: &Node) -> bool {
     wired.own.listeners.iter().any(|node| core::ptr::eq(*node, listener))
 }
 
-/// What is wrong with the listener of the clock.
+/// Warns of problems with the listener of the clock.
 pub fn clock(wired: &Wired<'_>, found: &mut Vec<Finding>) {
     match with_filter(&listeners(wired), "weir.clock").first() {
         Some((listener, filter)) if is_own(wired, listener) => settings(listener, filter, found),
@@ -50,7 +50,7 @@ pub fn clock(wired: &Wired<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// What is wrong with the listener that leads to the store of a region.
+/// Warns of problems with the listener that leads to the store of a region.
 pub fn warnings(wired: &Wired<'_>, region: &Region, found: &mut Vec<Finding>) {
     let name = region.cluster.as_str();
     let path = format!("{}.cluster", region.path);

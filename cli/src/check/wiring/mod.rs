@@ -73,7 +73,7 @@ impl<'a> Wired<'a> {
     }
 }
 
-/// What is wrong in a file with the bridges, and with what leads to Redis. The limiters of the file have these stores.
+/// Warns of problems of a file with bridges and listeners that lead to Redis. `stores` are those of the file's limiters.
 pub fn warnings(
     own: &Picture<'_>,
     documents: &[Node],

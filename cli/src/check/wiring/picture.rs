@@ -4,15 +4,15 @@
 use crate::document::{Node, Place};
 use crate::source::Source;
 
-/// What is known of one Envoy by one file.
+/// The parts of one Envoy that one file shows.
 #[derive(Default)]
 pub struct Picture<'a> {
     pub clusters: Vec<&'a Node>,
     pub listeners: Vec<&'a Node>,
     pub secrets: Vec<&'a Node>,
-    /// Whether a cluster that is not here does not exist.
+    /// True if a cluster that is not here does not exist.
     pub has_all_clusters: bool,
-    /// Whether a listener that is not here does not exist.
+    /// True if a listener that is not here does not exist.
     pub has_all_listeners: bool,
 }
 
@@ -117,7 +117,7 @@ pub fn addresses(cluster: &Node) -> Vec<&Node> {
     })
 }
 
-/// Whether an address, as text, stays on this machine.
+/// True if an address, as text, stays on this machine.
 pub fn is_local(address: &str) -> bool {
     address == "localhost"
         || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())

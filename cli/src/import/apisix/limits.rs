@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a plugin limits, and by what.
+//! The limits of a plugin, and the keys by which it counts.
 
 use super::super::credential::Places;
 use super::super::nginx::unique;
@@ -10,7 +10,7 @@ use super::{Plugin, number};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
-/// What is read of a plugin, or done in weir's own way. What is about Redis is left to weir's own `store`.
+/// The fields of a plugin that are imported, or that weir handles in its own way. weir's `store` replaces those for Redis.
 const KNOWN: &str = "count time_window window_type rate burst nodelay conn default_conn_delay only_use_default_delay key key_type rejected_code \
     rejected_msg policy allow_degradation show_limit_quota_header group sync_interval _meta rules redis_* sentinel_*";
 
@@ -26,7 +26,7 @@ pub struct Writer<'n> {
     groups: Vec<(String, String)>,
 }
 
-/// What tells clients apart.
+/// The subject of a plugin's limits.
 struct Key {
     parts: Vec<Tree>,
     /// Requests that have what `parts` name. Of the others, APISIX counts those of an address.
@@ -173,7 +173,7 @@ impl<'n> Writer<'n> {
         Some(limit)
     }
 
-    /// By what is counted; `None` if weir does not know it.
+    /// The key by which it counts; `None` if weir does not know it.
     fn key(&mut self, plugin: &Plugin<'_>, places: &Places) -> Option<Key> {
         let config = plugin.config;
         let text = config.text_of("key");
@@ -215,7 +215,7 @@ impl<'n> Writer<'n> {
         Some(key)
     }
 
-    /// The policy with whose counters this one counts: the first of its group.
+    /// Returns the policy whose counters this one shares: the first of its group.
     fn group(&mut self, plugin: &Plugin<'_>, ending: &str, name: &str) -> Option<String> {
         let group = plugin.config.text_of("group");
         if group.is_empty() {
@@ -274,7 +274,7 @@ const fn whole(thousandths: u64) -> u64 {
     thousandths.div_ceil(1_000)
 }
 
-/// So many thousandths of a request a second, as whole requests in a time.
+/// A rate of this number of thousandths of a request a second, as whole requests in a time.
 fn rate_of(rate: u64) -> String {
     let units = [("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
     let whole = units.into_iter().find_map(|(unit, millis)| {
@@ -284,7 +284,7 @@ fn rate_of(rate: u64) -> String {
     whole.unwrap_or_else(|| format!("{}/1000s", rate.max(1)))
 }
 
-/// What clients get: APISIX's headers are those of X-RateLimit.
+/// Returns the response for clients: APISIX's headers are those of X-RateLimit.
 fn response(config: &Node) -> Map {
     let mut response = Map::new();
     response.set(

@@ -57,7 +57,7 @@ struct Route<'a> {
     service: Option<&'a Node>,
 }
 
-/// A plugin, by its name, and who has it.
+/// A plugin with its name, and the object that has it.
 #[derive(Clone, Copy)]
 struct Plugin<'a> {
     file: usize,
@@ -167,7 +167,7 @@ fn by_id<'a>(roots: &[(usize, &'a Node)], list: &str, id: &Option<&Node>) -> Opt
     all.into_iter().find(is)
 }
 
-/// Who has plugins for a route, the most particular first.
+/// Returns the objects that have plugins for a route, the most particular first.
 fn owners<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)]) -> impl Iterator<Item = &'a Node> {
     let shared = by_id(roots, "plugin_configs", &route.node.get("plugin_config_id"));
     [Some(route.node), shared, route.service].into_iter().flatten()
@@ -188,7 +188,7 @@ fn run_by<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)], notes: &mut Notes)
     run
 }
 
-/// Where the plugins of a route look for a credential.
+/// Returns the places in which the plugins of a route look for a credential.
 fn places(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) -> Places {
     let mut found = Places::default();
     let all = owners(route, roots).chain(roots.iter().flat_map(|(_, root)| global_rules(root)));
@@ -253,7 +253,7 @@ fn note_consumer(file: usize, owner: &Node, notes: &mut Notes) {
     }
 }
 
-/// What a policy is named after.
+/// Returns the name for a policy: that of the object with the plugin.
 fn name(owner: &Node) -> String {
     let names =
         ["name", "id", "uri"].map(|name| owner.get(name).and_then(Node::text_or_number).unwrap_or_default());

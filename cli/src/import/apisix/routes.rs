@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which route a request has, as APISIX's router decides it: by the most particular host, then exact paths, then longer ones, and among routes
-//! of one path by priority.
+//! The requests of each route, as APISIX's router decides: by the most particular host, then exact paths, then longer ones, and among
+//! routes of one path by priority.
 
 use core::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use super::{Plugin, Route};
 use crate::document::Node;
 use weir::request::client_ip::Network;
 
-/// What is read of a route, or does not say which requests have it.
+/// The fields of a route that are imported, or that do not say which requests have it.
 const ROUTE: &str = "id name desc labels uri uris host hosts remote_addr remote_addrs method methods vars filter_func priority plugins status \
     service_id service_protocol plugin_config_id upstream upstream_id timeout enable_websocket create_time update_time";
 
@@ -19,7 +19,7 @@ pub struct Entry {
     /// The number of its route.
     pub route: usize,
     pub requests: Test,
-    /// Whether it is for some of `requests` only, by a condition that is not read.
+    /// True if it is for some of `requests` only, by a condition that is not read.
     pub is_partial: bool,
     rank: Rank,
 }

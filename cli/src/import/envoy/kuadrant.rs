@@ -125,7 +125,7 @@ fn test(expression: &str) -> Option<Test> {
     Some(if get(3) == Some("!=") { test.negated() } else { test })
 }
 
-/// What a counter tells apart.
+/// Returns the part of the subject for an expression that a counter is keyed by.
 fn part(expression: &str) -> Option<Map> {
     let plain = |field: &str| Map::from([(field, Map::new().into())]);
     let header = r#"^\s*request\.headers\[['"]([^'"]+)['"]\]\s*$"#;

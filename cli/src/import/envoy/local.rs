@@ -8,7 +8,7 @@ use super::{Writer, attribute};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
-/// What is read of the filter, or done in weir's own way.
+/// The fields of the filter that are imported, or that weir handles in its own way.
 const KNOWN: &str = "@type stat_prefix status token_bucket filter_enabled filter_enforced enable_x_ratelimit_headers response_headers_to_add \
     descriptors rate_limits stage always_consume_default_token_bucket local_rate_limit_per_downstream_connection=false";
 
@@ -46,7 +46,8 @@ pub fn import(file: usize, document: &Node, writer: &mut Writer<'_>) {
     }
 }
 
-/// What a route or a virtual host has in place of the filter's own. `others` are the requests of a virtual host whose routes have their own.
+/// Finds the settings of a route or a virtual host that replace the filter's own. `others` are the requests of a virtual host's routes that
+/// have their own.
 fn level<'a>(node: &'a Node, path: [&str; 2], others: &Test, found: &mut Vec<(&'a Node, Test, String)>) {
     let configs = node.get("typed_per_filter_config").map(Node::fields).unwrap_or_default();
     for (_, _, config) in configs {
@@ -139,7 +140,7 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
     writer.made.push(made);
 }
 
-/// What weir does not do, where it is not the default.
+/// Notes settings that weir does not support, where they are not the default.
 fn note_others(file: usize, config: &Node, writer: &mut Writer<'_>) {
     if !config.list("response_headers_to_add").is_empty() {
         let why = "weir adds no headers of one's own to a rejection";

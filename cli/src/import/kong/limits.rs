@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a plugin limits, and by what.
+//! The limits of a plugin, and the keys by which it counts.
 
 use super::super::credential::Places;
 use super::super::notes::{Note, Notes};
@@ -20,7 +20,8 @@ const PERIODS: [(&str, &str, &str); 6] = [
     ("year", "window", "365d"),
 ];
 
-/// What is read of a plugin, and of its `config`, or done in weir's own way. What is about Redis is left to weir's own `store`.
+/// The fields of a plugin, and of its `config`, that are imported, or that weir handles in its own way. weir's `store` replaces those for
+/// Redis.
 const PLUGIN: &str =
     "name config enabled route service protocols id tags created_at updated_at instance_name ordering";
 const KNOWN: &str = "second minute hour day month year limit window_size window_type identifier limit_by header_name path policy strategy \
@@ -159,7 +160,7 @@ fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
     found
 }
 
-/// By what is counted, and of which requests.
+/// Returns the subjects that the plugin counts by, each with its requests.
 fn subjects(
     config: &Node,
     is_advanced: bool,
@@ -213,7 +214,7 @@ fn subjects(
     }
 }
 
-/// What clients get: Kong's headers are those of X-RateLimit, with a name for each period.
+/// Returns the response for clients: Kong's headers are those of X-RateLimit, with a name for each period.
 fn response(config: &Node) -> Map {
     let mut response = Map::new();
     if let Some(status) = config.get("error_code").and_then(number).filter(|status| *status != 429) {

@@ -66,7 +66,7 @@ struct Plugin<'a> {
     service: Option<usize>,
 }
 
-/// What Kong's files have.
+/// The objects of Kong's files.
 #[derive(Default)]
 struct Gateway<'a> {
     services: Vec<&'a Node>,
@@ -223,13 +223,13 @@ impl<'a> Gateway<'a> {
         list.push(Plugin { file, node: plugin, route, service });
     }
 
-    /// Whether a plugin is for the requests of this route, unless a more particular one of its kind is.
+    /// True if a plugin is for the requests of this route, unless a more particular one of its kind is.
     fn applies(&self, plugin: &Plugin<'_>, route: usize) -> bool {
         let service = self.services_of.get(route).copied().flatten();
         plugin.route.is_none_or(|of| of == route) && plugin.service.is_none_or(|of| Some(of) == service)
     }
 
-    /// Where the plugins for the same requests look for a credential.
+    /// Returns the places in which the plugins for the same requests look for a credential.
     fn places(&self, plugin: &Plugin<'_>, notes: &mut Notes) -> Places {
         let mut found = Places::default();
         let empty = Node::empty();
@@ -292,7 +292,7 @@ impl<'a> Gateway<'a> {
         Test::first_match(entries.iter().map(|entry| (&entry.requests, runs(entry.route))))
     }
 
-    /// What a plugin is for, as its policy is named; `service` is the one for which it counts apart.
+    /// Returns the name for a policy: the object that the plugin is for. `service` is the one for which it counts apart.
     fn name(&self, plugin: &Plugin<'_>, service: Option<usize>) -> String {
         let route = plugin.route.and_then(|number| self.routes.get(number)).map(|(_, route)| *route);
         let service = plugin.service.or(service);
@@ -313,7 +313,7 @@ fn note_consumer(file: usize, plugin: &Node, notes: &mut Notes) {
     }
 }
 
-/// What a field refers to: a name, or an object with a `name` or an `id`.
+/// Returns the target of a reference: a name, or an object with a `name` or an `id`.
 fn reference(node: &Node, field: &str) -> String {
     let Some(of) = node.get(field) else { return String::new() };
     let inner = ["name", "id", "username"].map(|name| of.text_of(name));

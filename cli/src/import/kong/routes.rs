@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which route a request has, as Kong's traditional router decides it.
+//! The requests of each route, as Kong's traditional router decides.
 
 use core::cmp::Reverse;
 
@@ -8,7 +8,7 @@ use super::super::test::{PathTest, Test, whole};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
-/// What is read of a route, or does not say which requests have it.
+/// The fields of a route that are imported, or that do not say which requests have it.
 const ROUTE: &str = "id name tags created_at updated_at hosts methods headers paths snis expression priority regex_priority service plugins \
     protocols strip_path preserve_host path_handling https_redirect_status_code request_buffering response_buffering";
 

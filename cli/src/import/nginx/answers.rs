@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What nginx answers before it limits: `return`, a `rewrite` that redirects, and an `if` around them.
+//! The answers that nginx gives before it limits: `return`, a `rewrite` that redirects, and an `if` around them.
 
 use super::super::notes::Notes;
 use super::super::test::{PathTest, Test, whole};
@@ -12,7 +12,7 @@ pub struct Answer {
     pub status: Option<u64>,
 }
 
-/// What the directives of a block answer at once. A path that a `rewrite` has changed is not known, so nothing behind it counts.
+/// Returns the immediate answers of a block. A path that a `rewrite` has changed is not known, so nothing behind it counts.
 pub fn of_block(block: &[Directive]) -> Vec<Answer> {
     let ends = |directive: &&Directive| {
         directive.name == "break" || directive.name == "rewrite" && !redirects(directive)
@@ -26,7 +26,7 @@ pub fn bare_status(directive: &Directive) -> Option<u64> {
     status.filter(|_| directive.name == "return" && directive.arguments.len() == 1)
 }
 
-/// What this directive answers; nothing if it is none that does, or weir cannot tell for which requests.
+/// Returns the answers of this directive; nothing if it does not answer, or weir cannot tell for which requests.
 pub fn of(directive: &Directive) -> Vec<Answer> {
     match directive.name.as_str() {
         "return" => vec![Answer { requests: Test::Always, status: bare_status(directive) }],
@@ -50,14 +50,14 @@ pub fn of(directive: &Directive) -> Vec<Answer> {
     }
 }
 
-/// Whether a block answers some requests.
+/// True if a block answers some requests.
 pub fn answers(block: &[Directive]) -> bool {
     block
         .iter()
         .any(|directive| directive.name == "return" || directive.name == "rewrite" && redirects(directive))
 }
 
-/// Whether a `rewrite` sends the client elsewhere.
+/// True if a `rewrite` redirects the client.
 pub fn redirects(rewrite: &Directive) -> bool {
     let target = rewrite.argument(1);
     ["permanent", "redirect"].contains(&rewrite.argument(2))

@@ -11,10 +11,10 @@ use weir::policy::pattern::may_be_alternatives;
 /// In how many ways a text may be split.
 const MAX_WAYS: usize = 64;
 
-/// What means something else in an expression unless it is escaped.
+/// The characters that have a special meaning in an expression unless they are escaped.
 const META: &str = "\\.+*?()|[]{}^$";
 
-/// Whether weir has tests on the value of a variable.
+/// True if weir has tests on the value of a variable.
 pub fn has_tests(variable: &str) -> bool {
     is_address(variable)
         || ["request_method", "host", "http_host", "uri", "document_uri"].contains(&variable)
@@ -72,7 +72,7 @@ fn text(parts: &[Part], whole: &str) -> Result<Test, String> {
     }
 }
 
-/// Whether a variable may have this value at all.
+/// True if a variable may have this value at all.
 pub fn may_be(variable: &str, value: &str) -> bool {
     let is_path = ["uri", "document_uri", "request_uri"].contains(&variable);
     let is_host = ["host", "http_host", "request_method"].contains(&variable) || is_address(variable);
@@ -82,7 +82,7 @@ pub fn may_be(variable: &str, value: &str) -> bool {
         && (!is_address(variable) || value.parse::<core::net::IpAddr>().is_ok())
 }
 
-/// Whether no value of a variable has this character.
+/// True if no value of a variable has this character.
 fn is_never_in(variable: &str, next: char) -> bool {
     match variable {
         "host" => ['/', ':'].contains(&next),
@@ -118,7 +118,7 @@ impl Split<'_> {
         let left = |pattern: &str| regex_test(self.left, pattern, self.ignores_case);
         let right = |pattern: &str| regex_test(self.right, pattern, self.ignores_case);
         let Some((before, after)) = split(pattern, border)? else {
-            // What it finds is on one side of the border.
+            // The match is on one side of the border.
             return Ok(match (anchored, ends) {
                 (true, true) => Test::NEVER,
                 (true, false) => left(pattern)?,

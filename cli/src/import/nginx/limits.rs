@@ -20,7 +20,7 @@ pub const DIRECTIVES: [&str; 8] = [
     "limit_conn_dry_run",
 ];
 
-/// What `limit_req_zone` or `limit_conn_zone` defines.
+/// A zone that `limit_req_zone` or `limit_conn_zone` defines.
 #[derive(Clone, Debug)]
 pub struct Zone<'a> {
     pub name: &'a str,
@@ -30,12 +30,12 @@ pub struct Zone<'a> {
     pub directive: &'a Directive,
 }
 
-/// What is done about requests beyond the rate.
+/// The treatment of requests beyond the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// So many requests beyond the rate pass at once, and so many more wait for their turn.
+    /// This number of requests beyond the rate pass at once, and this number more wait for their turn.
     Burst { at_once: u64, delayed: u64 },
-    /// So many are in flight at most.
+    /// At most this number are in flight.
     Connections(u64),
 }
 
@@ -52,14 +52,14 @@ pub struct Rule<'a> {
 }
 
 impl Rule<'_> {
-    /// Whether both limit in the same way, wherever they are written.
+    /// True if both limit in the same way, wherever they are written.
     pub fn is_like(&self, other: &Self) -> bool {
         (self.zone, self.excess, self.status, self.dry_run)
             == (other.zone, other.excess, other.status, other.dry_run)
     }
 }
 
-/// What holds in a block.
+/// The settings that are in force in a block.
 #[derive(Clone, Debug, Default)]
 pub struct Level<'a> {
     requests: Vec<(&'a Directive, &'a str, Excess)>,
@@ -85,12 +85,13 @@ struct Server<'a> {
 }
 
 impl<'a> Level<'a> {
-    /// What holds for requests that nginx answers before it limits.
+    /// The settings for requests that nginx answers before it limits.
     pub fn answering() -> Self {
         Self { answers: true, ..Self::default() }
     }
 
-    /// What holds for the requests of a block, in which this holds: `return` answers them, and `try_files` sends on those without a file.
+    /// Returns the settings for a block's own requests, where `self` is in force: `return` answers them, and `try_files` sends on those
+    /// without a file.
     pub fn own(self, block: &'a [Directive], notes: &mut Notes) -> Self {
         let mut level = self;
         if let Some(answer) = block.iter().find(|directive| directive.name == "return") {
@@ -120,21 +121,21 @@ impl<'a> Level<'a> {
         level
     }
 
-    /// What holds in a server, to which its locations lead back.
+    /// Returns the settings in a server, to which its locations lead back.
     pub fn inside_server(&self, block: &'a [Directive], notes: &mut Notes) -> Self {
         let level = self.inside(block, notes);
         let server = Rc::new(Server { level: level.clone(), block });
         Self { server: Some(server), ..level }
     }
 
-    /// What holds in the named location that has the requests which are answered here with this status; `None` if there is none.
+    /// Returns the settings of the named location that has the requests which are answered here with this status; `None` if there is none.
     pub fn answered_by(&self, status: u64, notes: &mut Notes) -> Option<Self> {
         let page = self.error_page(status)?.arguments.last().filter(|page| page.starts_with('@'))?;
         // Unless `recursive_error_pages` says so, nginx looks for a page once.
         Some(Self { error_pages: Vec::new(), ..self.target(page, notes)? })
     }
 
-    /// What holds at the place to which nginx sends a request.
+    /// Returns the settings at the place to which nginx sends a request.
     fn target(&self, place: &str, notes: &mut Notes) -> Option<Self> {
         let server = self.server.as_ref()?;
         let path = place.split('?').next().unwrap_or_default();
@@ -175,7 +176,7 @@ impl<'a> Level<'a> {
         (found.filter(|found| (400..600).contains(found)).unwrap_or(status), Some(page))
     }
 
-    /// What holds in a block with these directives inside of this one. `limit_req` and `limit_conn` are inherited if the block
+    /// Returns the settings in a block with these directives inside of this one. `limit_req` and `limit_conn` are inherited if the block
     /// has none of its own, and the rest one by one.
     pub fn inside(&self, block: &'a [Directive], notes: &mut Notes) -> Self {
         let mut level = Self { answers: false, ..self.clone() };

@@ -15,7 +15,7 @@ pub struct Server<'a> {
     pub directive: &'a Directive,
     /// The hosts that come to it.
     pub hosts: Test,
-    /// What a request must be like to be handled by which block.
+    /// The blocks, each with the test for the requests that it handles.
     pub blocks: Vec<(Test, Level<'a>)>,
 }
 
@@ -71,7 +71,7 @@ pub fn handler<'a>(block: &'a [Directive], path: &str) -> Vec<&'a [Directive]> {
     }
 }
 
-/// Where a server listens, and whether it is the default there.
+/// The addresses on which a server listens, each with `true` if it is the default there.
 fn listens(server: &Directive) -> Vec<(&str, bool)> {
     let listens = server.inner().iter().filter(|directive| directive.name == "listen");
     let mut listens: Vec<_> = listens
@@ -265,8 +265,8 @@ fn all_of<'a>(
     own(block, level.clone(), guard, out, notes);
 }
 
-/// What nginx finds before it tries the regular expressions of the block around: exact paths, what is inside of the longest prefix,
-/// and the regular expressions of this block.
+/// Adds the locations that nginx finds before it tries the regular expressions of the block around: exact paths, what is inside of the
+/// longest prefix, and the regular expressions of this block.
 fn at_once<'a>(
     block: &'a [Directive],
     level: &Level<'a>,
@@ -311,7 +311,7 @@ fn at_once<'a>(
     }
 }
 
-/// What nginx finds by the longest prefix, when no regular expression matches. Those with `^~` are found before.
+/// Adds the locations that nginx finds by the longest prefix, if no regular expression matches. Those with `^~` are found before.
 fn by_prefix<'a>(
     block: &'a [Directive],
     level: &Level<'a>,

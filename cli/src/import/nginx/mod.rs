@@ -40,7 +40,7 @@ pub fn import(path: &Path) -> Result<Imported, String> {
     imported(directives, files, notes, "limit_req or limit_conn")
 }
 
-/// Imports these directives, which stand in these files. `nothing` says what was not found if there is no limit.
+/// Imports these directives of these files. `nothing` says what was not found if there is no limit.
 pub fn imported(
     directives: Vec<Directive>,
     files: Vec<String>,

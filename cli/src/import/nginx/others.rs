@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What nginx's configuration says about limits that weir does not do, or does elsewhere.
+//! The limits in nginx's configuration that weir does not support, or sets elsewhere.
 
 use std::collections::HashSet;
 

@@ -11,7 +11,7 @@ use crate::tree::{Map, Tree};
 /// The longest time for which weir holds a request, in microseconds.
 const MAX_DELAY: u128 = 60_000_000;
 
-/// For how long a request in flight counts if its end was not reported.
+/// The time for which a request in flight counts if its end was not reported.
 const TTL: &str = "10m";
 
 const IPV6: &str = "nginx counts each address of IPv6. Without ipv6_prefix weir counts each /64, because one client has so many.";
@@ -250,7 +250,7 @@ impl Scope<'_> {
         vec![line(self.zone.directive), line(self.rule.directive)]
     }
 
-    /// What all policies of the zone count under.
+    /// The name of the counters that all policies of the zone share.
     fn counters(&self) -> String {
         name_of(self.zone.name)
     }

@@ -13,7 +13,7 @@ pub struct Directive {
     pub name: String,
     /// Its arguments, without quotes and escapes.
     pub arguments: Vec<String>,
-    /// What is in its braces, if it has any.
+    /// The directives in its braces, if it has any.
     pub block: Option<Block>,
     pub file: usize,
     /// Its line, from 1.
@@ -52,13 +52,13 @@ fn wrong<T>(line: usize, said: &str) -> Result<T, Wrong> {
 /// Reads the text of the file of this number.
 ///
 /// # Errors
-/// What is wrong with it. It repeats nothing of the text, because any file may be included.
+/// The mistake in it. It repeats nothing of the text, because any file may be included.
 pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
     if text.len() > MAX_TEXT {
         return Err((1, format!("the file is larger than {MAX_TEXT} bytes")));
     }
     let mut reader = Reader { rest: text.strip_prefix('\u{feff}').unwrap_or(text), line: 1 };
-    // What is open: the directive that the block belongs to, and what the block has so far.
+    // The open directives, each with the directives in its block so far.
     let mut open: Vec<(Directive, Vec<Directive>)> = Vec::new();
     let mut directives = Vec::new();
     loop {

@@ -10,7 +10,7 @@ use super::syntax::Directive;
 use crate::tree::{Map, Tree};
 
 const MAX_CASES: usize = 4_096;
-/// How deep a map may be made of maps.
+/// The maximum nesting of maps.
 const MAX_NESTING: usize = 8;
 
 /// A part of a text with variables.
@@ -20,13 +20,13 @@ pub enum Part {
     Variable(String),
 }
 
-/// What a text is, for which requests: the first test that holds counts.
+/// The value of a text by cases: the first test that holds counts.
 pub type Cases = Vec<(Test, Vec<Part>)>;
 
 pub struct Variables<'a> {
     maps: HashMap<&'a str, &'a Directive>,
     geos: HashMap<&'a str, &'a Directive>,
-    /// Whether nginx takes the client's address from a header.
+    /// True if nginx takes the client's address from a header.
     has_real_ip: bool,
 }
 
@@ -62,7 +62,7 @@ pub fn parts(text: &str) -> Vec<Part> {
 }
 
 impl<'a> Variables<'a> {
-    /// Those of the block `http`.
+    /// The variables of the block `http`.
     pub fn of(http: &'a [Directive]) -> Self {
         let named = |name: &str| {
             let of_name = http.iter().filter(|directive| directive.name == name && directive.block.is_some());
@@ -77,8 +77,8 @@ impl<'a> Variables<'a> {
         Self { maps: named("map"), geos: named("geo"), has_real_ip }
     }
 
-    /// What a text is for which requests. `$server_name` is what these cases say. An entry of a map that cannot be told is left out, with a
-    /// note.
+    /// Returns the value of a text for each request. `server_names` is the value of `$server_name`. An entry of a map that cannot be told
+    /// is left out, with a note.
     pub fn cases(&self, text: &str, server_names: &Cases, notes: &mut Notes) -> Result<Cases, String> {
         Expansion { variables: self, server_names, notes }.expand(&parts(text), 0)
     }
@@ -273,7 +273,7 @@ fn sorted<'a>(entries: &[&'a Directive], has_hosts: bool) -> Vec<&'a Directive> 
     sorted
 }
 
-/// Whether a text is the entry of this name.
+/// True if a text matches the map entry of this name.
 fn is_entry(name: &str, text: &str) -> bool {
     match expression(name) {
         Some((pattern, ignores_case)) => {
@@ -350,7 +350,7 @@ pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
                 return Err(not_known(variable));
             };
             match text {
-                // What is missing and what is empty are one to nginx.
+                // To nginx, a missing value and an empty one are the same.
                 "" => return Ok(filled(field, test).negated()),
                 _ if has_letters => test.set("regex", format!("(?i){}", escaped(text))),
                 _ => test.set("exact", text),
@@ -409,7 +409,7 @@ pub fn host_regex(regex: &str) -> Test {
     )
 }
 
-/// Where the value of a variable is in a request.
+/// The place of a variable's value in a request.
 pub enum Source {
     /// A part of a subject that has no test of the same kind.
     Part(&'static str, Map),
@@ -460,9 +460,9 @@ pub fn source(variable: &str) -> Option<Source> {
 pub struct Subject {
     pub parts: Vec<Tree>,
     pub present: Test,
-    /// Whether several variables that may be empty are joined.
+    /// True if several variables that may be empty are joined.
     pub is_joined: bool,
-    /// Which part of the key is left out, because weir does not know it.
+    /// The part of the key that is left out, because weir does not know it.
     pub unknown: Option<String>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the values of a descriptor's entries are in a request.
+//! The place in a request of each value of a descriptor's entries.
 
 use super::super::test::{PathTest, Test, escaped, network};
 use crate::tree::{Map, Tree};
@@ -81,7 +81,7 @@ impl Source {
         Some(part.into())
     }
 
-    /// Whether a request has the value at all.
+    /// The test for requests that have the value at all.
     pub fn is_there(&self) -> Test {
         match self {
             Self::Fixed(_, test) => test.clone(),

@@ -36,7 +36,7 @@ pub fn number(node: &Node) -> Option<u64> {
     }
 }
 
-/// What weir reads of the filter, or does in its own way.
+/// The fields of the filter that weir reads, or handles in its own way.
 const FILTER: &str = "@type domain stage timeout failure_mode_deny rate_limited_as_resource_exhausted rate_limit_service \
     enable_x_ratelimit_headers disable_x_envoy_ratelimited_header rate_limited_status stat_prefix rate_limits";
 
@@ -135,7 +135,7 @@ fn elsewhere(document: &Node, file: usize, notes: &mut Notes) {
 
 type Domains = (Vec<(String, Test)>, bool);
 
-/// What says which limits a route has.
+/// The levels of configuration that set the limits of a route.
 struct Levels<'a> {
     table: &'a Node,
     host: &'a Node,
@@ -253,7 +253,7 @@ fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> Vec
     own.iter().chain(outer).collect()
 }
 
-/// What a route, a virtual host or a table of them says to the filter.
+/// Returns the filter's settings in a route, a virtual host or a table of them.
 fn per_route(level: &Node) -> Option<&Node> {
     let configs = level.get("typed_per_filter_config")?;
     let configs = configs.children().map(|config| match config.type_name() {

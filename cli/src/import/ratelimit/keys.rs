@@ -5,7 +5,7 @@ use super::super::notes::{Notes, Reader};
 use super::policies::Service;
 use crate::document::Node;
 
-/// What each level of the service's configuration has.
+/// The fields of each level of the service's configuration.
 const DESCRIPTOR: &str = "key value rate_limit descriptors shadow_mode quota_mode detailed_metric value_to_metric share_threshold metadata";
 const RATE_LIMIT: &str = "unit requests_per_unit unlimited name replaces";
 

@@ -161,7 +161,7 @@ fn unpacked(root: &Node, file: &File, number: usize, notes: &mut Notes) -> Vec<N
     found
 }
 
-/// Whether a document is a configuration of the service.
+/// True if a document is a configuration of the service.
 fn is_service(root: &Node) -> bool {
     root.get("domain").is_some() || root.get("descriptors").is_some()
 }

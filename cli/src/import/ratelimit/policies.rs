@@ -24,7 +24,7 @@ pub struct Policies<'a, 'n> {
     sources: &'a [(String, Source)],
     notes: &'n mut Notes,
     made: Vec<Made<'a>>,
-    /// The limits that a descriptor finds, and those of which a note says why not.
+    /// The limits that a descriptor finds, and those for which a note says why none does.
     found: HashSet<*const Node>,
 }
 
@@ -100,7 +100,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         }
     }
 
-    /// Where the value of a key is.
+    /// Returns the place of a key's value.
     fn source(&self, key: &str) -> Option<Source> {
         let told = self.sources.iter().find(|(name, _)| name == key).map(|(_, source)| source.clone());
         told.or(match key {

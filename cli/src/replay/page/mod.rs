@@ -79,7 +79,7 @@ impl<'a> Page<'a> {
         Ok(page.into_string())
     }
 
-    /// What the colours mean, of what happened.
+    /// The legend of the colours, for the outcomes that happened.
     fn legend(&self) -> Markup {
         let totals = self.sides.iter().flat_map(|side| &side.totals.policies);
         let counts: Vec<_> =
@@ -173,7 +173,7 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// What changed from the first configuration to the second.
+    /// The changes from the first configuration to the second.
     fn changes(&self) -> Result<Markup, Failure> {
         let ([first, second], Some(differences)) = (self.sides.as_slice(), self.differences) else {
             return Ok(Markup::default());
@@ -307,7 +307,7 @@ fn subjects(name: &str, mut subjects: Vec<(&[u8], u64)>, missed: u64, outcome: O
     }
 }
 
-/// A chart, with what it shows for those who do not see it.
+/// A chart, with a label that says in words what it shows.
 fn svg(chart: &str, width: Width, label: &str) -> Markup {
     let rest = chart.strip_prefix("<svg ").unwrap_or(chart);
     let label = html! { (label) }.into_string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir import nginx` on large files. What it prints is in `transcripts/generate/nginx.txt`.
+//! `weir import nginx` on large files. Its output is in `transcripts/generate/nginx.txt`.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `weir render` prints, as YAML that is read again. The rest is in `transcripts/generate/render.txt`, and what Envoy makes of it
-//! in `cli/tests/envoy/platforms/`.
+//! The output of `weir render`, as YAML that is read again. The rest is in `transcripts/generate/render.txt`, and the result in Envoy in
+//! `cli/tests/envoy/platforms/`.
 
 use super::Folder;
 

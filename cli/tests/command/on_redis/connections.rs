@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How commands reach Redis: TLS, users, Redis Cluster, Sentinel, and what they say when that fails. No password is in what they print.
+//! The connections of commands to Redis: TLS, users, Redis Cluster, Sentinel, and the messages when one fails. No password is in the
+//! output.
 
 use std::fs;
 use std::path::Path;
@@ -146,7 +147,7 @@ fn a_login_comes_from_a_file_or_from_the_environment() {
     }
     let failure = failure(&mut inspect(folder, &world.url(), &["--login-file", "/no/such/file"]));
     assert!(failure.contains("/no/such/file: No such file"), "{failure}");
-    // What the user may not do is said.
+    // The message says what the user may not do.
     let (status, _, failure) =
         run(command(&["bans", "--redis", &world.url()].map(str::to_owned)).env("WEIR_REDIS_LOGIN", &login));
     assert!(
@@ -157,7 +158,7 @@ fn a_login_comes_from_a_file_or_from_the_environment() {
     );
 }
 
-/// What follows this in a document, as words.
+/// Returns the words that follow this in a document.
 fn documented(page: &'static str, begin: &str) -> Vec<&'static str> {
     let (_, line) = page.split_once(begin).expect("the documented user");
     line.lines().next().expect("a line").split_whitespace().filter(|word| !word.starts_with('>')).collect()
@@ -317,7 +318,7 @@ fn any_node_of_a_cluster_leads_to_all_of_it() {
     let (status, out, failure) = ask(&other, "5s");
     assert!(status == 0 && out.contains("2 of 2 left"), "{failure}");
     cluster.nodes[home].thaw();
-    // A node that is gone is said.
+    // The message names a node that is unavailable.
     let gone = format!("redis://{}", free_address());
     let words = ["bans", &file, "--redis", &format!("{gone},{url}")].map(str::to_owned);
     assert_eq!(run(&mut command(&words)).0, 0, "the other node is asked");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How commands reach Redis, and what they ask before they change it. What they print is in `transcripts/redis/`.
+//! Commands that use Redis, and their questions before they change it. Their output is in `transcripts/redis/`.
 
 mod connections;
 mod credentials;
@@ -41,7 +41,7 @@ impl World {
         self.folder.path().join("weir.yaml").display().to_string()
     }
 
-    /// Runs `weir` with these words, of which `FILE` stands for the configuration: exit status, standard output, standard error.
+    /// Runs `weir` with these words, with `FILE` replaced by the configuration: exit status, standard output, standard error.
     pub fn run(&self, words: &[&str]) -> (i32, String, String) {
         run(command(&words.iter().map(|word| word.replace("FILE", &self.file())).collect::<Vec<_>>())
             .env("WEIR_REDIS", self.url()))
@@ -59,7 +59,7 @@ impl World {
         format!("redis://{}", self.redis.address())
     }
 
-    /// So many requests of a subject of the first policy, as the filter would ask about them.
+    /// Sends this number of requests of a subject of the first policy, as the filter would ask about them.
     pub fn requests(&self, tag: &str, requests: u32) {
         let json = weir_cli::envoys_reading("weir.yaml", CONFIG).expect("YAML");
         let config = Config::parse(json.to_string().as_bytes()).expect("a configuration");
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// Whether this machine has a Redis; says so if it has not.
+/// The world, if this machine has a Redis; says so if it has not.
 pub fn world() -> Option<World> {
     let world = World::start();
     if world.is_none() {
@@ -85,7 +85,7 @@ pub fn world() -> Option<World> {
     world
 }
 
-/// Whether there is one to start.
+/// True if there is one to start.
 pub fn has_redis() -> bool {
     redis::binary().is_some()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What commands ask before they change something, on a terminal.
+//! The questions of commands before they change something, on a terminal.
 
 use super::world;
 use crate::terminal::Terminal;
@@ -59,7 +59,7 @@ fn what_has_changed_meanwhile_is_not_overwritten() {
     assert_eq!(world.says(&["GET", "edge:{api|ann}:override"]), "$2\r\n{}\r\n");
 }
 
-/// Each operator learns what became of the counts: they hold, or somebody else has changed them. The script is not blamed for it.
+/// Each operator learns the result: the counts are in force, or another operator has changed them. The script is not blamed for it.
 #[test]
 fn operators_who_set_overrides_at_once_learn_of_each_other() {
     let Some(world) = world() else { return };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an earlier version has written for operators, read and changed by this one: audit, journal, usage journal, bans, overrides.
+//! The records that an earlier version has written for operators, read and changed by this one: audit, journal, usage journal, bans,
+//! overrides.
 //!
-//! `tests/states/VERSION/store.json` has the keys as that version left them. Before a version is tagged,
-//! `scripts/record` writes its file. Later nobody changes it.
+//! `tests/states/VERSION/store.json` has the keys as that version left them. Before a version is tagged, `scripts/record` writes its file.
+//! Do not change it later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -54,7 +55,7 @@ fn versions_what_an_earlier_one_has_written_is_read_and_changed() {
 
 // --- This version writes ----------------------------------------------------------------------------------------------
 
-/// What this version writes.
+/// The state that this version writes.
 fn written() -> Option<State> {
     let world = world()?;
     operate(&world);
@@ -62,7 +63,7 @@ fn written() -> Option<State> {
     Some(dump(&mut world.redis.connect()))
 }
 
-/// What operators do.
+/// The commands of operators.
 fn operate(world: &World) {
     let rows: [&[&str]; 6] = [
         &["ban", "FILE", "--subject", "{login|ann}", "--reason", "ticket 4711", "-y"],
@@ -79,7 +80,7 @@ fn operate(world: &World) {
     }
 }
 
-/// What workers write: a denial, and what subjects have used.
+/// The records of workers: a denial, and the usage of subjects.
 fn work(world: &World, worker: u64) {
     let config = r#"{"journal": {}, "store": {"key_prefix": "edge"}, "policies": [{"name": "login", "subject": [{"header": {"name": "x"}}],
         "limits": [{"name": "tries", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}]}]}"#;
@@ -114,7 +115,7 @@ fn work(world: &World, worker: u64) {
 
 fn dump(redis: &mut Connection) -> State {
     let mut keys = texts(&redis.call(&[b"KEYS", b"*"]));
-    // What the limits have counted is another test's, and expires.
+    // The counts of limits belong to another test, and expire.
     keys.retain(|key| !key.ends_with(":tries"));
     keys.into_iter()
         .map(|key| {

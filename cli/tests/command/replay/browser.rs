@@ -11,7 +11,7 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
-/// How long one answer may take.
+/// The time-out of one answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one page. It ends with the value.
@@ -21,7 +21,7 @@ pub struct Browser {
     messages: Receiver<Value>,
     session: Option<String>,
     next: u64,
-    /// What happened since the last page was opened.
+    /// The events since the last page was opened.
     pub events: Vec<Value>,
     profile: PathBuf,
 }
@@ -116,7 +116,7 @@ impl Browser {
         }
     }
 
-    /// What an expression of JavaScript is in the page.
+    /// The value of an expression of JavaScript in the page.
     pub fn value(&mut self, expression: &str) -> Value {
         let result = self.call(
             "Runtime.evaluate",
@@ -126,7 +126,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// What is wrong with the page as it is laid out: see `layout.js`.
+    /// The mistakes in the page's layout: see `layout.js`.
     pub fn misprints(&mut self) -> Vec<String> {
         let found = self.value(include_str!("layout.js"));
         found
@@ -137,7 +137,7 @@ impl Browser {
             .collect()
     }
 
-    /// Where `WEIR_PICTURES` names a folder, puts a picture of the page into it.
+    /// If `WEIR_PICTURES` names a folder, puts a picture of the page into it.
     pub fn picture(&mut self, name: &str) {
         let Some(folder) = std::env::var_os("WEIR_PICTURES") else { return };
         let size = self.value("[innerWidth, Math.min(document.documentElement.scrollHeight, 2400)]");
@@ -183,13 +183,13 @@ impl Browser {
         }
     }
 
-    /// What the page asked the network for.
+    /// The URLs that the page asked the network for.
     pub fn requests(&self) -> Vec<String> {
         let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         sent.map(|event| event["params"]["request"]["url"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// What the page did wrong: messages on the console, exceptions.
+    /// The errors of the page: messages on the console, exceptions.
     pub fn complaints(&self) -> Vec<&Value> {
         let is_complaint = |event: &&Value| {
             ["Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled"]

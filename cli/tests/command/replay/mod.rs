@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir replay`: its page, large traces, and counting in a Redis. What it reads and decides is in `transcripts/replay/`.
+//! `weir replay`: its page, large traces, and counting in a Redis. Its input and decisions are in `transcripts/replay/`.
 
 pub mod browser;
 pub mod page;
@@ -38,7 +38,7 @@ fn it_in_redis_decides_the_same() {
     }
 }
 
-/// A hundred thousand lines of which `head` reads two.
+/// A hundred thousand lines. `head` reads two of them.
 #[test]
 fn a_reader_that_leaves_is_no_failure() {
     let (config, trace) = (

@@ -119,7 +119,7 @@ fn web_sockets(host: &str) {
     );
 }
 
-/// What is sent until an empty line.
+/// Reads until an empty line.
 pub fn head(socket: &mut TcpStream) -> String {
     let mut head = Vec::new();
     let mut byte = [0];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `--for envoy-gateway`: the resources, applied as Envoy Gateway applies them to the configuration of a Gateway.
 //!
-//! What Envoy Gateway does (`internal/xds/translator`): an EnvoyExtensionPolicy becomes a filter that is disabled, with a `vm_id` of its
-//! own, the configuration as a `StringValue` and `fail_open`, and each route enables it. An EnvoyPatchPolicy adds whole resources where it
-//! has no path, and patches the resource of its name where `jsonPath` finds something; the resource is JSON with the names of protobuf's
+//! Envoy Gateway (`internal/xds/translator`) makes of an EnvoyExtensionPolicy a filter that is disabled, with a `vm_id` of its own, the
+//! configuration as a `StringValue` and `fail_open`, and each route enables it. An EnvoyPatchPolicy without a path adds whole resources.
+//! With a path, it patches the resource of its name where `jsonPath` finds something; the resource is JSON with the names of protobuf's
 //! fields.
 
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("gateway: two listeners, one of them with two filter chains", several_listeners),
 ];
 
-/// What Envoy Gateway makes of a Gateway with one listener and one route.
+/// The configuration that Envoy Gateway makes for a Gateway with one listener and one route.
 fn generated(listener: &str, upstream: std::net::SocketAddr) -> Value {
     json!({
         // Arguments of Envoy there.
@@ -93,7 +93,7 @@ fn manager(name: &str) -> Value {
     })
 }
 
-/// Applies an EnvoyPatchPolicy. How many filters it has inserted.
+/// Applies an EnvoyPatchPolicy. Returns the number of filters that it has inserted.
 fn apply_patches(policy: &Value, config: &mut Value) -> usize {
     let spec = &policy["spec"];
     assert_eq!(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `--for istio`: the resources, applied as istiod applies them to the configuration of a gateway.
 //!
-//! What istiod does (`pilot/pkg/networking/core/envoyfilter`): an EnvoyFilter adds clusters and listeners, and inserts filters. A WasmPlugin, which
-//! only `--image` makes, needs a registry, and is not applied here.
+//! In istiod (`pilot/pkg/networking/core/envoyfilter`), an EnvoyFilter adds clusters and listeners, and inserts filters. A WasmPlugin,
+//! which only `--image` makes, needs a registry, and is not applied here.
 
 use std::fs;
 use std::io::Write as _;
@@ -32,7 +32,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("istio: fields by version, image and selector", fields),
 ];
 
-/// What istiod makes for an ingress gateway, without the filters that only Istio's Envoy has.
+/// The configuration that istiod makes for an ingress gateway, without the filters that only Istio's Envoy has.
 fn generated(upstream: std::net::SocketAddr) -> Value {
     let filter = |name: &str, kind: &str| json!({"name": name, "typed_config": {"@type": format!("type.googleapis.com/{kind}")}});
     json!({

@@ -69,7 +69,7 @@ pub fn weir(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
 
-/// What `weir render` makes of a limiter; `weir check --deny-warnings` has nothing to say about it.
+/// Renders a limiter with `weir render`; asserts that `weir check --deny-warnings` has nothing to say about it.
 pub fn render(folder: &std::path::Path, limiter: &str, arguments: &[String]) -> String {
     let file = folder.join("weir.json");
     std::fs::write(&file, limiter).expect("a file");

@@ -36,7 +36,7 @@ pub const TESTS: &[(&str, fn())] = &[
 const PLAIN: &str = "page: plain Envoy, as a reader types it";
 const PAGE: &str = include_str!("../../../../docs/start.md");
 
-/// What cannot run here, and why.
+/// The cases that cannot run here, with the reason.
 pub fn ignored() -> Vec<(&'static str, &'static str)> {
     let lacks = |program: &str| {
         let tried =
@@ -219,7 +219,7 @@ fn plain() {
     assert!(shown >= 6, "{shown} outputs");
 }
 
-/// What is the same in each run: no times, no commit and no spaces around.
+/// The lines that are the same in each run: no times, no commit and no spaces around.
 fn told(text: &str) -> Vec<String> {
     let line = |line: &str| {
         let mut line = line.trim().to_owned();

@@ -64,7 +64,7 @@ impl Stored {
         all
     }
 
-    /// Where the first node is.
+    /// The address of the first node.
     pub fn redis_address(&self) -> (&str, &str) {
         self.addresses[0].split_once(':').expect("an address and a port")
     }
@@ -83,7 +83,7 @@ impl Stored {
         all
     }
 
-    /// How many scripts the store has run: none, if Envoy spoke to something else.
+    /// True if the store has run scripts. It has not if Envoy spoke to something else.
     pub fn asked(&self) -> bool {
         let nodes = self._cluster.as_ref().map_or(&self.nodes, |cluster| &cluster.nodes);
         self.kind == "tls"
@@ -93,7 +93,7 @@ impl Stored {
     }
 }
 
-/// A Redis that speaks TLS only, and lets nobody in without a password.
+/// A Redis that speaks TLS only, and refuses clients without a password.
 fn secured(folder: &Path) -> Redis {
     fs::write(folder.join("password"), "weir:correct horse\n").expect("a file");
     let redis = Redis::start_tls("127.0.0.1", folder, &["--tls-auth-clients", "no"]).expect("a redis-server");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the window becomes, answer by answer. The store is 2 ms away and the deadline is 50 ms: so the slack is 48 ms, an eighth of
-//! it 6, a quarter 12, a half 24. How well that serves requests is measured in tests/core/engine/congestion.rs.
+//! The size of the window, answer by answer. The store is 2 ms away and the deadline is 50 ms: so the slack is 48 ms, an eighth of it 6, a
+//! quarter 12, a half 24. tests/core/engine/congestion.rs measures how well that serves requests.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ struct World {
     congestion: Congestion,
     now: Micros,
     batches: usize,
-    /// How many tasks the store did in which time, if not all that were in flight, in the round trip.
+    /// The number of tasks that the store did and the time for them, if not all that were in flight, in the round trip.
     done: Option<(usize, Micros)>,
 }
 
@@ -23,7 +23,7 @@ impl World {
         Self { congestion: Congestion::new(DEADLINE), now: Micros::from_secs(1), batches: 1, done: None }
     }
 
-    /// The store is so far away, and the window is used in full.
+    /// A store at this distance, with a window that is used in full.
     fn at(distance: u64) -> Self {
         let mut world = Self::new();
         world.answer(FIRST, distance);
@@ -71,7 +71,7 @@ impl World {
 
 #[test]
 fn the_first_answers_double_the_window_that_is_used() {
-    // How many tasks were in flight, and the window then.
+    // The number of tasks in flight, and the window then.
     let cases = [(1, 128), (63, 128), (64, 128), (65, 130), (100, 200), (128, 256)];
     for (in_flight, cwnd) in cases {
         let mut world = World::new();
@@ -147,7 +147,7 @@ fn a_store_that_is_busy_with_one_task_has_no_queue() {
 
 #[test]
 fn the_fastest_of_the_last_answers_counts() {
-    // How many batches are in flight; every which answer is fast, among slow ones; and whether the window has shrunk.
+    // The number of batches in flight; n, if every n-th answer is fast, among slow ones; and `true` if the window has shrunk.
     let cases = [
         (1, 2, false),
         (1, 3, true),
@@ -211,7 +211,7 @@ fn a_queue_that_goes_ends_the_suspicion() {
     }
 }
 
-/// How many round trips pass until a trial begins, with half of the window in flight.
+/// The number of round trips until a trial begins, with half of the window in flight.
 fn round_trips_to_a_trial(world: &mut World) -> usize {
     let cwnd = world.cwnd();
     // It stays, but for the trial.
@@ -333,8 +333,8 @@ fn an_unanswered_batch_leaves_an_eighth_of_what_was_in_flight() {
 
 #[test]
 fn a_far_store_has_several_batches_in_flight() {
-    // How far it is, the time between two batches, and how many tasks one may have, with so many tasks and batches in flight: of a
-    // window of 256, one batch in the pace has its part, or what the batches that may still be sent have of the rest, or what is
+    // The distance, the time between two batches, and the number of tasks of one, with so many tasks and batches in flight. Of a window of
+    // 256, a batch may have the share of one batch in the pace, or that of the batches that may still be sent in the rest, or what is
     // missing to the half.
     let cases = [
         (None, 10_000, [((0, 0), 128), ((127, 1), 128), ((128, 15), 128)]),

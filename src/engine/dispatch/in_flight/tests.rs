@@ -104,7 +104,7 @@ fn slow_connecting_is_no_failure_of_a_store_that_answers() {
     }
 }
 
-/// Only a batch that was sent tells that the store has too much to do.
+/// Only a batch that was sent shows that the store has too much to do.
 #[test]
 fn a_batch_without_an_answer_shrinks_the_window_if_it_was_sent() {
     for (name, of, is_connecting, shrinks) in [
@@ -163,7 +163,8 @@ fn a_batch_that_only_repeats_what_is_asked_waits_for_as_long_as_answers_were_que
     other_cost.ask(&cost, &plan, Waiter { stream: 1, part: 0 });
     let (one, two, each): (&[&[&str]], _, _) =
         (&[&["{p|s}"]], &[&["{p|s}", "{p|t}"][..]][..], &[&["{p|s}"][..], &["{p|t}"]][..]);
-    // What waits, what is in flight, how long the shortest answer took and the last two, and after how many milliseconds the next batch is sent.
+    // The waiting tasks, those in flight, the durations of the shortest answer and of the last two, and the milliseconds until the next
+    // batch is sent.
     let rows = [
         ("a near store: as any other", same(), one, [1, 1, 1], 10),
         (

@@ -11,7 +11,7 @@ fn journal(sample_percent: u32, seed: u64) -> Journal {
     Journal::new(&Config::parse(config.as_bytes()).expect("valid"), seed).expect("a journal")
 }
 
-/// Of so many denials, as many percent as the configuration says are drawn, whatever a worker begins with.
+/// The configured percentage of denials is drawn, with any seed of a worker.
 #[test]
 fn as_many_denials_are_drawn_as_the_configuration_says() {
     const DENIALS: u32 = 20_000;

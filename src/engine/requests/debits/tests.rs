@@ -3,10 +3,10 @@ use super::*;
 
 const NOW: Micros = Micros::from_secs(1_000);
 
-/// What a subject may owe at most, and for how long.
+/// The maximum debt of a subject, and the time for which it matters.
 const MOST: (u64, Micros) = (100, Micros::from_secs(60));
 
-/// What a region owes two others.
+/// The debits of a region with two others.
 fn debits() -> Debits {
     let all: Vec<_> = (0..3).map(|region| format!(r#"{{"name": "r{region}", "cluster": "c"}}"#)).collect();
     let config = format!(
@@ -21,7 +21,7 @@ fn subject(number: usize) -> Rc<Check> {
     Rc::new(Check::one(0, format!("{{p|{number}}}")))
 }
 
-/// How many units were dropped: in all, and of each of the two other regions.
+/// The number of dropped units: in all, and of each of the two other regions.
 fn dropped(debits: &Debits) -> [u64; 3] {
     [debits.counts.dropped, debits.owed(1, NOW).counts.dropped, debits.owed(2, NOW).counts.dropped]
 }
@@ -54,7 +54,7 @@ fn what_is_above_the_most_that_a_subject_may_owe_is_dropped() {
     assert_eq!((debits.waiting(), dropped(&debits)), (200, [6, 3, 3]));
 }
 
-/// What both other regions take now, as (store, units) of each charge.
+/// The charges that both other regions accept now, each as (store, units).
 fn taken(debits: &mut Debits, takes: [Charges; 2], now: Micros) -> Vec<(u8, u64)> {
     let charges = debits.take(&|store| takes[usize::from(store) - 1], now);
     charges.iter().map(|charge| (charge.check.store, charge.units)).collect()
@@ -114,7 +114,7 @@ fn a_sync_is_due_until_all_is_charged() {
     assert_eq!(debits.due(), None, "nothing was sent");
 }
 
-/// Subjects that were in line when a region took nothing still have their first grants to charge, wherever they stand now.
+/// If a region did not accept charges, waiting subjects still have their first grants to charge, wherever they are in the queue now.
 #[test]
 fn the_lag_is_that_of_the_oldest_grant_that_is_not_charged() {
     let mut debits = debits();
@@ -165,7 +165,7 @@ fn a_probe_is_one_unit() {
     );
 }
 
-/// What is dropped is no longer unanswered: neither what is above the most nor what no longer matters.
+/// Dropped units are no longer unanswered: neither those above the maximum nor those that no longer matter.
 #[test]
 fn what_is_dropped_is_not_unanswered() {
     let mut debits = debits();

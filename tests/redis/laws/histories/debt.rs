@@ -6,7 +6,7 @@ use weir::limit::MAX_DEBT;
 
 use super::*;
 
-/// How many times its quota a limit may be in debt: mostly so few that the debt is reached.
+/// The maximum debt of a limit as a multiple of its quota: mostly so small that the debt is reached.
 fn times() -> impl Strategy<Value = u32> {
     prop_oneof![1 => Just(0u32), 4 => 1..=3u32, 1 => 4..=MAX_DEBT]
 }
@@ -31,7 +31,7 @@ fn any_of_them() -> BoxedStrategy<Built> {
     prop_oneof![fixed_window(), sliding_log(), sliding_window(), token_bucket(), leaky_bucket()].boxed()
 }
 
-/// Steps of which a third are charges, up to many times the quota of a small limit.
+/// Steps. A third of them are charges, up to many times the quota of a small limit.
 fn step_of_charges() -> impl Strategy<Value = Step> {
     let units = prop_oneof![4 => 0..=30i64, 2 => 0..=3_000_000i64, 1 => 0..=i64::MAX];
     let charge = (units, 0..4usize).prop_map(|(units, ago)| Some(Act::Settle { units, ago }));
@@ -105,8 +105,8 @@ fn a_charge_of_the_lua_counts_as_a_request_that_was_let_through() {
     counts_charges(Some(&server), 400);
 }
 
-/// Nothing is granted in debt. A request is denied at every microsecond before the stated time, and granted at it. The limit is full
-/// again at the stated time, and not before. And no charge takes it further than it may go.
+/// In debt no request is granted. A request is denied at every microsecond before the stated time, and granted at it. The limit is full
+/// again at the stated time, and not before. And no charge exceeds the maximum debt.
 #[test]
 fn answers_are_true_in_debt() {
     hold(3_000, &(small_indebted(), charges()), |(limit, moves)| {

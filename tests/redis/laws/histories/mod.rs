@@ -34,13 +34,12 @@ fn several() -> Options {
     Options { classes: Classes::Several, ..Options::default() }
 }
 
-/// One step of a history: time goes on (or back), then somebody does something, under one of two
-/// configurations.
+/// One step of a history: time goes on (or back), then something happens, under one of two configurations.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     passes: i64,
     configuration: usize,
-    /// How many percent of each limit a check keeps for others.
+    /// The percentage of each limit that a check keeps for others.
     kept_percent: u8,
     act: Act,
 }
@@ -51,7 +50,7 @@ enum Act {
         requests: u32,
         cost: u64,
     },
-    /// Of the check that many checks ago.
+    /// Settles the check that many checks ago.
     Settle {
         units: i64,
         ago: usize,
@@ -184,7 +183,7 @@ fn step_of_classes() -> impl Strategy<Value = Step> {
     (step(), kept_percent()).prop_map(|(step, kept_percent)| Step { kept_percent, ..step })
 }
 
-/// How much is kept for others: mostly nothing or a usual share. The configuration allows up to 99 percent.
+/// The percentage kept for others: mostly nothing or a usual share. The configuration allows up to 99 percent.
 fn kept_percent() -> impl Strategy<Value = u8> {
     prop_oneof![3 => Just(0), 2 => Just(20), 3 => 1..=99u8, 1 => any::<u8>()]
 }
@@ -232,7 +231,7 @@ impl Loaded {
 #[derive(Debug)]
 enum Expected {
     Outcome(Outcome),
-    /// Of several subjects asked about at once.
+    /// The outcomes of a check for several subjects.
     Outcomes(Box<[Outcome; 3]>),
     Released,
 }
@@ -403,7 +402,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
         Step { configuration: 1, ..step }
     }
 
-    /// So many units a second that a double does not hold their products.
+    /// A rate so high that a double cannot hold the products.
     const MANY: u64 = 10_000_000_019;
 
     fn settle(passes: i64, units: i64, ago: usize) -> Step {
@@ -786,7 +785,7 @@ fn small() -> impl Strategy<Value = Limit> {
     .prop_filter_map("parameters that go together", Result::ok)
 }
 
-/// How fast time goes for a limit: windows of the calendar are longer than those of [`small`] by so much.
+/// The speed of time for a limit: windows of the calendar are longer than those of [`small`] by this factor.
 fn pace(limit: &Limit) -> u64 {
     match limit {
         Limit::FixedWindow(of) if matches!(of.align(), Align::Calendar(..)) => of.window().0 / 10_000,
@@ -862,7 +861,7 @@ fn bounded(limit: &Limit, granted: &Granted, by_pass: &Granted) -> Result<(), Te
             }
             Limit::TokenBucket(of) => {
                 for to in granted.times().filter(|&to| to >= from) {
-                    // With steps, one more may lie in the span than fits it.
+                    // With steps, the span may contain one more than fits it.
                     let steps = ((to - from) / of.interval().0 + 1) * of.refill();
                     prop_assert!(sum(from, to + 1) <= of.capacity() + of.overdraft() + steps);
                 }
@@ -912,18 +911,18 @@ fn keeps_the_laws(
         let outcome = answers.check(now, ask);
         let (was, is) = (before.limits[0], outcome.limits[0]);
 
-        // What is granted is charged, neither more nor less; a request that is denied leaves no trace.
+        // Granted units are charged, neither more nor less; a request that is denied leaves no trace.
         let units = i64::from(outcome.granted) * limit.cost(ask) as i64;
         prop_assert_eq!(is.remaining, was.remaining - units);
         if units == 0 {
             prop_assert_eq!(&answers.check(now, NONE), &before);
         }
         prop_assert!(is.remaining <= quota);
-        // What is kept for others is left.
+        // The units kept for others are left.
         let kept = limit.kept(ask) as i64;
         prop_assert!(outcome.granted == 0 || kept == 0 || is.remaining >= kept);
 
-        // What is not granted could not have been: one more of the same is denied, unless it is asked for.
+        // A request that is not granted could not have been: one more of the same is denied.
         if outcome.granted < requests {
             prop_assert!(outcome.retry_after() > RetryAfter::Now);
             prop_assert_eq!(answers.check(now, Ask { requests: 1, ..ask }).granted, 0);
@@ -1068,7 +1067,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
     });
 }
 
-/// A grant, of which so many units have been refunded; or a charge, which is not refunded.
+/// A grant, with the number of its units that have been refunded; or a charge, which is not refunded.
 struct Receipt {
     outcome: Outcome,
     units: u64,
@@ -1083,12 +1082,12 @@ enum Move {
         requests: u32,
         cost: u64,
     },
-    /// So many units of the receipt that many receipts ago; as many as are left of it at most.
+    /// Refunds this number of units of the receipt that many receipts ago; at most those that are left of it.
     Refund {
         units: u64,
         ago: usize,
     },
-    /// As many of these units as the limit takes in debt.
+    /// Charges these units, at most as many as the limit accepts in debt.
     Charge {
         units: u64,
     },
@@ -1102,9 +1101,9 @@ fn moves() -> impl Strategy<Value = Vec<(u64, Move)>> {
     prop::collection::vec((passes, prop_oneof![3 => check, 2 => refund]), 1..40)
 }
 
-/// What an uncharged limit would have left: one that has seen only the units that were not refunded, at the
-/// times at which they were granted. Written from the algorithms' definitions and not from their code; windows
-/// and steps begin where the limit under test began them, because a refund does not move a window.
+/// The units that an uncharged limit would have left: one that has seen only the units that were not refunded, at the times at which they
+/// were granted. Written from the algorithms' definitions and not from their code; windows and steps begin where the limit under test began
+/// them, because a refund does not move a window.
 fn left_of_the_uncharged(limit: &Limit, net: &[(Grid, u64, u64)], now: u64, grid: Grid) -> i128 {
     let sum = |counts: &dyn Fn(&(Grid, u64, u64)) -> bool| -> i128 {
         net.iter().filter(|entry| counts(entry)).map(|&(_, _, units)| i128::from(units)).sum()
@@ -1160,7 +1159,7 @@ fn left_of_the_uncharged(limit: &Limit, net: &[(Grid, u64, u64)], now: u64, grid
     }
 }
 
-/// What names the window or the steps in which units were granted.
+/// Names the window or the steps in which units were granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Grid(u64);
 
@@ -1340,9 +1339,9 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
     });
 }
 
-/// What passes in real time if Redis's clock goes back and grants are refunded. `docs/bounds.md` states the bound: never more than
-/// without refunds; in windows as many units more as are refunded of grants from before the clock went back; and the limit once more
-/// for each time that the clock goes back into a window whose count is forgotten, here because a refund emptied a later one.
+/// Bounds the grants in real time if Redis's clock goes back and grants are refunded. `docs/bounds.md` states the bound: never more than
+/// without refunds; in windows as many units more as are refunded of grants from before the clock went back; and the limit once more for
+/// each time that the clock goes back into a window whose count is forgotten, here because a refund emptied a later one.
 fn bounded_when_the_clock_goes_back(
     limit: &Limit,
     answers: &mut dyn Answers,
@@ -1377,7 +1376,7 @@ fn bounded_when_the_clock_goes_back(
             }
         }
     }
-    // What was granted in each window since the clock went back last.
+    // The units granted in each window since the clock went back last.
     if let Limit::FixedWindow(of) = limit {
         let mut windows = std::collections::BTreeMap::new();
         for (_, behind, units, outcome) in &receipts {
@@ -1459,7 +1458,7 @@ fn refunded_into_a_window_that_comes_twice(new: &mut dyn FnMut(Limit) -> Box<dyn
         let mut answers = new(limit.clone());
         let receipt = answers.check(at(1_002), ten);
         assert_eq!(receipt.granted, 10);
-        // Redis's clock goes back by three windows. What was granted counts until the end of the next window.
+        // Redis's clock goes back by three windows. The granted units count until the end of the next window.
         assert_eq!(answers.check(at(973), ten).granted, 0, "{limit:?}");
         let again = answers.check(at(1_002), ten);
         assert_eq!(again.granted, 10, "{limit:?}");
@@ -1478,7 +1477,7 @@ fn a_refund_into_a_window_that_comes_twice_lets_through_what_is_refunded_once() 
     refunded_into_a_window_that_comes_twice(&mut |limit| Box::new(Store::new(&server, vec![limit])));
 }
 
-/// Ten units, of which five have flowed, come back as five, in whatever parts: the other five are another request's.
+/// Ten units, after five of them have flowed, come back as five, in whatever parts: the other five are another request's.
 #[test]
 fn ten_units_of_which_five_have_flowed_come_back_as_five() {
     let second = Micros::from_secs(1);

@@ -5,7 +5,7 @@
 
 use super::*;
 
-/// Whether the state is a time. Sizes of one rate, or of one time to fill up, then mean the same by it; others each count in their own
+/// True if the state is a time. Sizes of one rate, or of one time to fill up, then interpret it alike; others each count in their own
 /// measure.
 fn is_time(limit: &Limit) -> bool {
     match limit {
@@ -48,7 +48,7 @@ fn three_sizes() -> BoxedStrategy<[Limit; 3]> {
     sized.prop_filter_map("in bounds", Result::ok).boxed()
 }
 
-/// Whether both sizes keep their state in one form. The configuration refuses a `scale` that changes the form.
+/// True if both sizes keep their state in one form. The configuration refuses a `scale` that changes the form.
 fn are_of_one_form(pair: &[Limit; 2]) -> bool {
     let is_marked = |limit: &Limit| matches!(limit, Limit::FixedWindow(of) if of.is_marked());
     is_marked(&pair[0]) == is_marked(&pair[1])
@@ -84,7 +84,7 @@ fn reconfigured() -> BoxedStrategy<[Limit; 2]> {
     prop_oneof![2 => resized, 1 => other.prop_filter("one ttl", ttl)].boxed()
 }
 
-/// The history of a subject under the first of two limits. What the other one denies in between changes none of its answers.
+/// The history of a subject under the first of two limits. Denials by the other one in between change none of its answers.
 fn denials_leave_no_trace(
     limits: &[Limit; 2],
     check: &mut dyn FnMut(usize, Micros, Ask) -> Outcome,
@@ -264,7 +264,7 @@ fn no_order_of_three_sizes_lets_more_through_than_the_largest_in_redis() {
     conserving_three(Some(&server), 400);
 }
 
-/// What the smallest of three sizes denies leaves the middle one no more than it has if it was asked at the same time itself. The largest
+/// After a denial by the smallest of three sizes, the middle one has no more left than if it was asked itself at the same time. The largest
 /// one grants.
 #[test]
 fn what_a_third_size_denies_counts_as_a_denial_of_the_second() {
@@ -306,8 +306,8 @@ fn what_a_third_size_denies_counts_as_a_denial_of_the_second() {
     });
 }
 
-/// The largest of three sizes has let 28 units through. What the smallest denies leaves the middle one nothing, in whatever order they
-/// are asked, and however often.
+/// The largest of three sizes has let 28 units through. After denials by the smallest, the middle one has nothing left, in whatever order
+/// they are asked, and however often.
 #[test]
 fn three_sizes_of_a_bucket_in_turn() {
     let server = Redis::start();
