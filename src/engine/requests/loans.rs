@@ -6,8 +6,8 @@
 //! grant more than the limit. What is left of it at its end is given back.
 //!
 //! A worker asks as soon as a request exceeds the part, and then once every sync interval for as many units as the requests cost that
-//! exceeded it in the last one. It asks the other regions, most of all those that have lent what they were asked for; for few requests some of them, in turn. A lender keeps [`KEPT_PERCENT`] of its part, so
-//! that the first requests of its own clients need no loan.
+//! exceeded it in the last one. It asks first the regions that have lent before. For a few requests it asks
+//! only some regions, in rotation. A lender keeps [`KEPT_PERCENT`] of its part, so that the first requests of its own clients need no loan.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
