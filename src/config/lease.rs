@@ -8,8 +8,8 @@ use crate::time::Micros;
 
 object! {
     static LEASE: LeaseFields = "lease",
-        "How many requests of one subject a worker may take in advance, and for how long. It takes more when it runs out and \
-         less when it has some left. Not for policies with a `concurrency` limit, a `max_delay`, a `ban` or a `priority`.";
+        "How many requests of one subject a worker may take in advance, and for how long. The reservation adapts to use. \
+         Not for policies with a `concurrency` limit, a `max_delay`, a `ban` or a `priority`.";
     max: Count<u32> = count(1, 1_000_000)
         .required("The most requests of one subject that one worker holds in advance."),
     min: Count<u32> = count(1, 1_000_000)

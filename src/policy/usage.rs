@@ -549,7 +549,7 @@ impl Estimate {
 /// The model that a request names: in its path, as Gemini, Bedrock and Azure have it, or in its body, if that is read.
 ///
 /// # Errors
-/// [`Unreadable`], also of a path that may be any: it may name a model.
+/// [`Unreadable`], also of a path that cannot be resolved for certain: it may name a model.
 pub fn requested_model<'r>(
     request: &'r Request<'_>,
     reads_body: bool,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables in documents that a test makes, each between two marks: `<!-- NAME -->` and `<!-- end -->`. And the table of threats, which names
-//! tests.
+//! Tables in documents that a test makes, each between two marks: `<!-- NAME -->` and `<!-- end -->`. The table of threats, which names
+//! tests. And a table of sentences that made readers stop, which no page or source says again.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::layers::rust_files;
 
@@ -43,4 +43,80 @@ fn each_test_that_a_threat_names_exists() {
         |name: &str| root.join(name).is_file() || name.split('…').all(|part| sources.contains(part.trim()));
     let missing: Vec<&str> = named.into_iter().filter(|name| !exists(name)).collect();
     assert_eq!(missing, Vec::<&str>::new(), "docs/threats.md names no test that is not there");
+}
+
+/// A fragment of a sentence that made readers stop, in lower case, and what to say.
+#[rustfmt::skip]
+const STOPPED: [(&str, &str); 36] = [
+    ("the answer is that to a client of which", "assumes that nothing has been counted for this client yet"),
+    ("requests for want of", "denies every request, because the trace lacks the header that its subject needs"),
+    ("written that nobody reads", "ends when its output pipe closes"),
+    ("about what is around the", "these warnings are about Envoy's own settings"),
+    ("comes twice the last value", "if a key appears twice, the last value wins"),
+    ("to help or stop one", "to raise, reset or ban one client"),
+    ("does not read such a path", "weir does not interpret such a path: every path condition counts as possibly true"),
+    ("path that may be any", "a path that cannot be resolved for certain"),
+    ("cannot be read may have any value", "if a value cannot be read, weir assumes the stricter outcome"),
+    ("taken on the strict side", "weir assumes the stricter outcome"),
+    ("cross regions, never times", "regions exchange amounts and durations, not timestamps"),
+    ("so many times the configured limits", "`scale` multiplies a policy's limits for each subject"),
+    ("more when it runs out and less", "the reservation adapts to use"),
+    ("makes labels of", "`stats_tags` tell Envoy which parts of a metric's name become labels"),
+    ("that several policies are about", "a request that several policies match"),
+    ("by what one of them does not know", "the overshoot is at most the units that some region has not heard of yet"),
+    ("may grant its part of each limit", "may grant its own share plus what it has borrowed minus what it has lent"),
+    ("too high by the second number", "the first number is an upper bound"),
+    ("goes as what is used", "debt decays as usage does"),
+    ("finer precision makes", "a smaller `precision` reduces this error"),
+    ("was already asked about when", "overtakes the queue only if its check was in flight when the queue formed"),
+    ("for envoy a request that waits", "to Envoy a queued request looks idle"),
+    ("and no way back", "exact value first, without backtracking"),
+    ("cluster types asks", "Envoy has no Sentinel support"),
+    ("loads and does something else", "warns where a setting now behaves differently"),
+    ("shows nothing of it but the time", "apart from the delay, nothing shows that a request has waited"),
+    ("prints this table. it has", "we measured this with `make …` on …"),
+    ("question while the first is under way", "if a second check were in flight, its reply could arrive first"),
+    ("lent what they were asked for", "asks first the regions that have lent before"),
+    ("kept of a limit for requests of other", "may not use the part of a limit that is reserved for other classes"),
+    ("that took all is owed", "say which sum, over which regions, and what would go wrong"),
+    ("stay borrowed over a release", "drop the `RefCell` borrow before releasing"),
+    ("takes along what it holds", "when Envoy exits, its unused leased units are lost"),
+    ("it has stopped to matter", "at most one second after it is no longer needed"),
+    ("few questions to redis", "few round trips"),
+    ("are told the truth", "standard rate-limit headers"),
+];
+
+/// All files below a folder, without those that a tool made.
+fn files(path: PathBuf) -> Vec<PathBuf> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match path.is_dir() {
+        true if name.starts_with('.') || name == "target" || path.is_symlink() => vec![],
+        true => fs::read_dir(path).unwrap().flat_map(|entry| files(entry.unwrap().path())).collect(),
+        false => vec![path],
+    }
+}
+
+#[test]
+fn no_sentence_is_known_to_make_readers_stop() {
+    let (root, mut found) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new());
+    let is_text = |path: &PathBuf| match path.extension() {
+        Some(extension) => ["md", "rs", "lua", "yaml"].iter().any(|text| extension == *text),
+        None => path.parent().is_some_and(|folder| folder.ends_with("scripts")),
+    };
+    for file in files(root.into()).iter().filter(|file| is_text(file) && !file.ends_with(file!())) {
+        let text = fs::read_to_string(file).unwrap_or_default().to_lowercase();
+        // A sentence continues in the next line of a comment or a string.
+        let words =
+            text.lines().zip(1..).flat_map(|(line, at)| line.split_whitespace().map(move |word| (word, at)));
+        let words: Vec<(&str, u32)> =
+            words.filter(|(word, _)| !["//", "///", "//!", "--", "#", "\\"].contains(word)).collect();
+        let joined = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" ");
+        for (fragment, say) in STOPPED {
+            for (at, _) in joined.match_indices(fragment) {
+                let (_, line) = words[joined[..at].matches(' ').count()];
+                found.push(format!("{}:{line}: {fragment:?}: say {say:?}", file.display()));
+            }
+        }
+    }
+    assert_eq!(found, Vec::<String>::new(), "sentences that made readers stop");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Subjects that have so many times the configured limits, as their requests say.
+//! `scale` multiplies a policy's limits for each subject, by a number in its requests.
 
 use weir::config::Config;
 use weir::decision::{CheckAnswer, Decision};

@@ -673,7 +673,12 @@ fn a_request_of_an_unknown_model_is_denied() {
         ("unknown in the path", "POST /model/x/converse", Some(r#"{"model": "gpt-5"}"#), DENIED),
         ("unknown in Gemini's path", "POST /v1beta/models/x:generateContent", Some("{}"), DENIED),
         // The upstream may find a model in it.
-        ("in a path that may be any", "POST /a%2f..%2fmodel/x", Some(r#"{"model": "gpt-5"}"#), DENIED),
+        (
+            "in a path that cannot be resolved",
+            "POST /a%2f..%2fmodel/x",
+            Some(r#"{"model": "gpt-5"}"#),
+            DENIED,
+        ),
     ];
     let config = priced("deny");
     each(rows.iter().map(|(name, line, body, wanted)| {
@@ -704,7 +709,7 @@ fn a_denial_for_the_model_is_one_of_the_policy() {
         ("no subject, which is skipped", &cost, "/v1", "", "admit"),
         ("the cost of this path", &by_path, "/v1", "a", DENIED),
         ("another path has another cost", &by_path, "/v2", "a", "[1]"),
-        ("a path that may be any may have this cost", &by_path, "/a%2f..%2fv1", "a", DENIED),
+        ("a path that cannot be resolved may have this cost", &by_path, "/a%2f..%2fv1", "a", DENIED),
         ("this path costs nothing", &free, "/v1", "a", "[0]"),
         ("other paths do", &free, "/v2", "a", DENIED),
         ("exempt", &exempt, "/v1", "a", "admit"),
