@@ -42,6 +42,26 @@ remap() { printf '%s' "--remap-path-prefix=$root=weir --remap-path-prefix=${CARG
 # Prints a progress line, on stderr because other programs read some scripts' stdout.
 step() { printf '==> %s\n' "$*" >&2; }
 
+# alive WHAT COMMAND...: runs a command that prints little, and says every ten seconds that it still runs.
+alive() {
+  local what=$1 began=$SECONDS status=0 ticker
+  shift
+  (
+    # The trap ends `sleep`, too: it would keep the output open.
+    trap 'kill $!; exit' TERM
+    while :; do
+      sleep 10 &
+      wait $!
+      step "$what: $((SECONDS - began)) s"
+    done
+  ) &
+  ticker=$!
+  "$@" || status=$?
+  kill "$ticker" 2>/dev/null || true
+  wait "$ticker" 2>/dev/null || true
+  return $status
+}
+
 # Stops with an error. The first argument says what is wrong; each further one is a line about what was tried or what to do.
 fail() {
   printf 'error: %s\n' "$1" >&2
