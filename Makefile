@@ -130,11 +130,11 @@ search-keep: ## Copy the figures of `make search` to docs/bounds.md
 	@cp target/search/summary.json docs/bounds/search.json
 	@WEIR_UPDATE=1 cargo test --quiet --test repository -- searched
 
-matrix: ## Run cases of `make e2e` on several versions of Envoy, in both hosts; ENVOY_VERSIONS='1.39.0 1.40.0' CASES=short|all
+matrix: ## Run cases of `make e2e` on several versions of Envoy, in both hosts; ENVOY_VERSIONS='1.39.0 1.40.0' CASES=short|all; KEEP=1 writes the table into docs/compatibility.md
 	@ENVOY_VERSIONS='$(ENVOY_VERSIONS)' scripts/setup matrix
 	@scripts/plugin
 	@scripts/native
-	@ENVOY_VERSIONS='$(ENVOY_VERSIONS)' CASES=$(CASES) scripts/matrix
+	@ENVOY_VERSIONS='$(ENVOY_VERSIONS)' CASES=$(CASES) KEEP=$(KEEP) scripts/matrix
 
 soak: ## Test that nothing grows with time, and every property on new random cases in each round; MINUTES=10
 	@scripts/setup test
