@@ -6,8 +6,9 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::connections::Kind;
+use super::mount::{Mounted, PASSWORD_SOURCE, by_hand, password_source};
 use super::shipped::Shipped;
-use super::{Failure, Rendering, Store, documents};
+use super::{Document, Failure, Rendering, Store};
 use crate::tree::{Map, Tree};
 
 /// Which proxies.
@@ -81,7 +82,7 @@ match:
 patch: {operation: INSERT_BEFORE, value: $filter}
 ";
 
-pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
+pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     let arguments = rendering.arguments;
     let shipped = Shipped::new(rendering)?;
     let namespace = rendering.namespace("istio-system");
@@ -96,7 +97,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     ];
     let mut made = Vec::new();
     if arguments.store == Store::Tls {
-        made.push((Vec::new(), super::gateway::secret(&namespace, rendering.password_file())));
+        made.push((Vec::new(), password_source(rendering, &namespace)));
     }
     let mut patches = connections(rendering, &shipped);
     patches.push(Tree::template(UNDERSCORES, &[("context", arguments.context.word().into())]));
@@ -131,29 +132,21 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     }
     values.push(("patches", patches.into()));
     made.push((connections_comment(rendering, &namespace), Tree::template(FILTER, &values)));
-    let head = String::from("Made by `weir render --for istio`. Apply with `kubectl apply -f`.");
-    if let Some((comment, _)) = made.first_mut() {
-        comment.insert(0, head);
-    }
-    Ok(documents(made))
+    Ok(made)
 }
 
 /// What has to be mounted, and how.
 fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
-    let mut lines = vec![
-        String::from(
-            "The connection to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only. Mount it:",
-        ),
-        format!("  kubectl -n {namespace} create configmap weir-wasm --from-file=weir.wasm"),
-    ];
-    if rendering.arguments.store == Store::Tls {
-        lines.push(String::from("The password is one line in a file, `user:password`:"));
-        lines.push(format!(
-            "  kubectl -n {namespace} create secret generic weir-redis --from-file=password=FILE"
-        ));
+    let mut lines = vec![String::from(
+        "The connection to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only.",
+    )];
+    if rendering.arguments.kustomize.is_some() {
+        return lines;
     }
-    let (volumes, mounts) = super::gateway::mounted(rendering);
-    let (volumes, mounts) = (volumes.json(), mounts.json());
+    lines.push(String::from("Mount it:"));
+    lines.extend(by_hand(rendering, namespace));
+    let mounted = Mounted::of(rendering);
+    let (volumes, mounts) = (mounted.volumes.json(), mounted.mounts.json());
     match rendering.arguments.context {
         Context::Gateway => {
             let proxy = json!({ "name": "istio-proxy", "volumeMounts": mounts });
@@ -195,7 +188,7 @@ pub fn parts(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<(Kind, Map)> {
             if tree.text_of("name") == "redis-password"
                 && let Some(map) = tree.map_mut()
             {
-                map.replace("sds_config", super::watched(super::gateway::PASSWORD_SOURCE));
+                map.replace("sds_config", super::watched(PASSWORD_SOURCE));
             }
         });
         if let Tree::Map(part) = tree { part } else { Map::new() }

@@ -7,12 +7,16 @@
 //! | `connections.rs` | the connection from the limiter to the Redis of each region |
 //! | `envoy.rs` | a bootstrap, or files that Envoy watches |
 //! | `istio.rs` | WasmPlugin and EnvoyFilter |
+//! | `mount.rs` | what the pods of the proxies need in Kubernetes |
 //! | `gateway.rs` | EnvoyExtensionPolicy and EnvoyPatchPolicy |
+//! | `kustomize.rs` | the resources of one of these two, and what mounts the plugin, as a component of Kustomize |
 
 mod connections;
 mod envoy;
 mod gateway;
 mod istio;
+mod kustomize;
+mod mount;
 mod shipped;
 
 use std::fs;
@@ -74,11 +78,19 @@ pub(super) struct Arguments {
     admin: String,
     /// With `--for envoy`: write bootstrap.yaml, and lds.yaml, cds.yaml and ecds.yaml, which Envoy watches, into this folder. By default
     /// one bootstrap is printed.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", group = "folder")]
     files: Option<PathBuf>,
-    /// With `--files`: overwrite files that were edited, or that this command did not make.
-    #[arg(long, requires = "files")]
+    /// With `--for istio` and `--for envoy-gateway`: write a component of Kustomize into this folder: the resources, and the patch that mounts
+    /// the plugin. The folder holds weir.wasm, unless `--image-volume` is given.
+    #[arg(long, value_name = "FOLDER", group = "folder")]
+    kustomize: Option<PathBuf>,
+    /// With `--files` and `--kustomize`: overwrite files that were edited, or that this command did not make.
+    #[arg(long, requires = "folder")]
     force: bool,
+    /// With `--for istio` and `--for envoy-gateway`: the OCI image with the plugin, which the pods mount as an image volume. By default they
+    /// mount a ConfigMap with weir.wasm.
+    #[arg(long, value_name = "REFERENCE")]
+    image_volume: Option<String>,
     /// The namespace of what is made. By default that of Istio's gateways, `istio-system`, or `default`.
     #[arg(long)]
     namespace: Option<String>,
@@ -88,6 +100,12 @@ pub(super) struct Arguments {
     /// With `--for istio`: which proxies these are.
     #[arg(long, value_enum, default_value_t = istio::Context::Gateway)]
     context: istio::Context,
+    /// With `--for istio --kustomize`: the Deployment of the proxies. By default that of Istio's gateway, `istio-ingressgateway`.
+    #[arg(long, value_name = "NAME")]
+    deployment: Option<String>,
+    /// With `--for envoy-gateway`: the namespace of the proxies, where their ConfigMaps and Secrets are.
+    #[arg(long, value_name = "NAMESPACE", default_value = "envoy-gateway-system")]
+    proxy_namespace: String,
     /// With `--for envoy-gateway`: the Gateway.
     #[arg(long, default_value = "eg")]
     gateway: String,
@@ -127,7 +145,12 @@ struct Rendering<'a> {
     config: Config,
     /// The oldest version that the output is for, as numbers.
     version: (u32, u32),
+    /// What is mounted in Kubernetes.
+    names: mount::Names,
 }
+
+/// A document, with lines of comment above it.
+type Document = (Vec<String>, Tree);
 
 impl Rendering<'_> {
     fn namespace(&self, default: &str) -> String {
@@ -163,25 +186,26 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         Ended::Wrong(findings.iter().map(line).collect::<Vec<_>>().join("\n"))
     };
     let config = limiter.config(arguments.host.into()).map_err(lines)?;
-    if arguments.platform != Platform::Envoy && matches!(arguments.host, Host::Native) {
-        return Err(Ended::Failed(String::from(
-            "--host native is for --for envoy: the control planes load plugins, not dynamic modules",
-        )));
-    }
-    let rendering =
-        Rendering { arguments, limiter: Tree::from(limiter.node()), config, version: version(arguments)? };
-    let files = match arguments.platform {
-        Platform::Envoy => envoy::render(&rendering)?,
-        Platform::Istio => vec![(String::from("istio.yaml"), istio::render(&rendering)?)],
-        Platform::EnvoyGateway => vec![(String::from("envoy-gateway.yaml"), gateway::render(&rendering)?)],
+    refuse_elsewhere(arguments)?;
+    let mut rendering = Rendering {
+        arguments,
+        limiter: Tree::from(limiter.node()),
+        config,
+        version: version(arguments)?,
+        names: mount::Names::default(),
     };
+    if let Some(folder) = &arguments.kustomize {
+        rendering.names = kustomize::names(&rendering, folder)?;
+    }
+    let files = made(&rendering)?;
     review(&source, &files)?;
-    let Some(folder) = arguments.files.as_ref().filter(|_| arguments.platform == Platform::Envoy) else {
+    let Some(folder) = arguments.files.as_ref().or(arguments.kustomize.as_ref()) else {
         for (_, text) in &files {
             out.write_all(text.as_bytes()).map_err(failed)?;
         }
         return Ok(Found::Nothing);
     };
+    let files: Vec<_> = files.into_iter().map(|(name, text)| (name, sealed(arguments, &text))).collect();
     if !arguments.force {
         refuse_edited(folder, &files)?;
     }
@@ -190,6 +214,42 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         writeln!(out, "{}", words::file(&folder.join(name))).map_err(failed)?;
     }
     Ok(Found::Nothing)
+}
+
+/// The options that have no effect on this platform.
+fn refuse_elsewhere(arguments: &Arguments) -> Result<(), Failure> {
+    let is_envoy = arguments.platform == Platform::Envoy;
+    if !is_envoy && matches!(arguments.host, Host::Native) {
+        return Err(String::from(
+            "--host native is for --for envoy: the control planes load plugins, not dynamic modules",
+        ));
+    }
+    let options = [
+        ("--files", arguments.files.is_some(), is_envoy, "--for envoy"),
+        ("--kustomize", arguments.kustomize.is_some(), !is_envoy, "--for istio and envoy-gateway"),
+        ("--image-volume", arguments.image_volume.is_some(), !is_envoy, "--for istio and envoy-gateway"),
+    ];
+    match options.iter().find(|(_, is_given, is_for, _)| *is_given && !is_for) {
+        Some((option, _, _, platforms)) => Err(format!("{option} is for {platforms}")),
+        None => Ok(()),
+    }
+}
+
+/// The files of the platform, each with its name.
+fn made(rendering: &Rendering<'_>) -> Result<Vec<(String, String)>, Failure> {
+    let (name, option, mut made) = match rendering.arguments.platform {
+        Platform::Envoy => return envoy::render(rendering),
+        Platform::Istio => ("istio.yaml", "istio", istio::documents(rendering)?),
+        Platform::EnvoyGateway => ("envoy-gateway.yaml", "envoy-gateway", gateway::documents(rendering)?),
+    };
+    if rendering.arguments.kustomize.is_some() {
+        return kustomize::files(rendering, name, made);
+    }
+    if let Some((comment, _)) = made.first_mut() {
+        let head = format!("Made by `weir render --for {option}`. Apply with `kubectl apply -f`.");
+        comment.insert(0, head);
+    }
+    Ok(vec![(name.to_owned(), text_of(made))])
 }
 
 /// What `weir check` says about it. An error is a mistake of this command, and nothing is printed then. What the file has that was
@@ -211,20 +271,29 @@ fn review(given: &Source, files: &[(String, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the first line of a file begins with; the rest of that line is the sum of what follows.
-const MADE: &str = "# Made by `weir render --for envoy`, sum ";
+/// What the first line of a file begins with; the rest of that line is an option, and the sum of what follows.
+const MADE: &str = "# Made by `weir render ";
 
 /// The text of a file with a line above it by which this command knows later whether it was edited.
-fn sealed(text: &str) -> String {
-    format!("{MADE}{}\n{text}", sha1_smol::Sha1::from(text).digest())
+fn sealed(arguments: &Arguments, text: &str) -> String {
+    let option = if arguments.kustomize.is_some() { "--kustomize" } else { "--for envoy" };
+    format!("{MADE}{option}`, sum {}\n{text}", sum(text))
+}
+
+fn sum(text: &str) -> String {
+    sha1_smol::Sha1::from(text).digest().to_string()
 }
 
 fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
+    let is_as_made = |old: &str| {
+        old.split_once('\n').is_some_and(|(first, rest)| {
+            first.starts_with(MADE) && first.rsplit_once("`, sum ").is_some_and(|(_, is)| is == sum(rest))
+        })
+    };
     let is_edited = |(name, text): &&(String, String)| {
         let Ok(old) = fs::read(folder.join(name)) else { return false };
         let old = String::from_utf8_lossy(&old);
-        let as_made = old.split_once('\n').is_some_and(|(_, rest)| sealed(rest) == old);
-        !as_made && old != *text
+        !is_as_made(&old) && old != *text
     };
     let edited: Vec<String> =
         files.iter().filter(is_edited).map(|(name, _)| words::file(&folder.join(name))).collect();
@@ -289,8 +358,8 @@ fn folder_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("/", |(folder, _)| folder)
 }
 
-/// Documents of a file, each with lines of comment above it.
-fn documents(documents: Vec<(Vec<String>, Tree)>) -> String {
+/// The text of a file with these documents.
+fn text_of(documents: Vec<Document>) -> String {
     let mut text = String::new();
     for (comment, document) in documents {
         if !text.is_empty() {

@@ -172,9 +172,11 @@ impl Shipped {
 
 /// Where weir's code is, in Envoy's file system.
 pub fn code(rendering: &Rendering<'_>) -> String {
-    let default = match rendering.arguments.host {
-        Host::Wasm => "/etc/weir/weir.wasm",
-        Host::Native => "/etc/weir/libweir.so",
+    let default = match (rendering.arguments.host, &rendering.arguments.image_volume) {
+        // The image has the name that the agents of control planes look for.
+        (Host::Wasm, Some(_)) => "/etc/weir/plugin.wasm",
+        (Host::Wasm, None) => "/etc/weir/weir.wasm",
+        (Host::Native, _) => "/etc/weir/libweir.so",
     };
     rendering.arguments.code.clone().unwrap_or_else(|| default.to_owned())
 }
