@@ -76,7 +76,15 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     match &arguments.image {
         Some(image) if !rendering.reads_bodies() => {
             values.push(("url", image.trim_start_matches("oci://").into()));
-            made.push((Vec::new(), Tree::template(EXTENSION, &values)));
+            let mut extension = Tree::template(EXTENSION, &values);
+            if let (Some(variable), Some(Tree::List(plugins))) =
+                (rendering.secret_variable(), extension.at_mut(&["spec", "wasm"]))
+                && let Some(Tree::Map(plugin)) = plugins.first_mut()
+            {
+                let yaml = "{hostKeys: [$variable]}";
+                plugin.set("env", Tree::template(yaml, &[("variable", variable.into())]));
+            }
+            made.push((Vec::new(), extension));
         }
         Some(_) => {
             return Err(String::from(
@@ -167,5 +175,10 @@ fn proxy(rendering: &Rendering<'_>, shipped: &Shipped, namespace: &str) -> Tree 
         ("mounts", mounted.mounts),
         ("bootstrap", Tree::from(bootstrap).yaml().into()),
     ];
-    Tree::template(PROXY, &values)
+    let mut proxy = Tree::template(PROXY, &values);
+    let container = proxy.at_mut(&["spec", "provider", "kubernetes", "envoyDeployment", "container"]);
+    if let (Some(variables), Some(Tree::Map(container))) = (mounted.variables, container) {
+        container.set("env", variables);
+    }
+    proxy
 }

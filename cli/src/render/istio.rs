@@ -124,7 +124,14 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
                 "Before Istio 1.27 there is no FAIL_RELOAD: after a trap, a proxy answers 503 until its configuration changes.",
             ));
         }
-        made.push((comment, Tree::template(PLUGIN, &values)));
+        let mut plugin = Tree::template(PLUGIN, &values);
+        if let (Some(variable), Some(Tree::Map(spec))) =
+            (rendering.secret_variable(), plugin.at_mut(&["spec"]))
+        {
+            let yaml = "{env: [{name: $variable, valueFrom: HOST}]}";
+            spec.set("vmConfig", Tree::template(yaml, &[("variable", variable.into())]));
+        }
+        made.push((comment, plugin));
     } else {
         let filter = shipped.filter().ok_or("the shipped file has no limiter")?;
         let context = arguments.context.word().into();
@@ -149,7 +156,10 @@ fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String
     let (volumes, mounts) = (mounted.volumes.json(), mounted.mounts.json());
     match rendering.arguments.context {
         Context::Gateway => {
-            let proxy = json!({ "name": "istio-proxy", "volumeMounts": mounts });
+            let mut proxy = json!({ "name": "istio-proxy", "volumeMounts": mounts });
+            if let (Some(variables), Some(proxy)) = (&mounted.variables, proxy.as_object_mut()) {
+                proxy.insert(String::from("env"), variables.json());
+            }
             let pod = json!({ "volumes": volumes, "containers": [proxy] });
             let patch = json!({ "spec": { "template": { "spec": pod } } });
             lines.push(String::from(

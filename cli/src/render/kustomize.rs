@@ -8,7 +8,7 @@ use std::path::Path;
 use sha1_smol::Sha1;
 
 use super::istio::Context;
-use super::mount::{Mounted, Names, password_by_hand, password_source_file};
+use super::mount::{Mounted, Names, password_source_file, secrets_by_hand};
 use super::shipped::code;
 use super::{Document, Failure, Platform, Rendering, Store, text_of};
 use crate::source::open;
@@ -149,11 +149,18 @@ fn mount(rendering: &Rendering<'_>, namespace: &str) -> Result<Tree, Failure> {
             ));
         }
     };
-    let Mounted { volumes, mounts } = Mounted::of(rendering);
+    let Mounted { volumes, mounts, variables } = Mounted::of(rendering);
     let template = match arguments.context {
         Context::Gateway => {
             let yaml = "{spec: {volumes: $volumes, containers: [{name: istio-proxy, volumeMounts: $mounts}]}}";
-            Tree::template(yaml, &[("volumes", volumes), ("mounts", mounts)])
+            let mut template = Tree::template(yaml, &[("volumes", volumes), ("mounts", mounts)]);
+            if let (Some(variables), Some(Tree::List(containers))) =
+                (variables, template.at_mut(&["spec", "containers"]))
+                && let Some(Tree::Map(proxy)) = containers.first_mut()
+            {
+                proxy.set("env", variables);
+            }
+            template
         }
         // Istio adds the container, with the mounts of the annotation. Volumes in an annotation would have names that Kustomize does not find.
         Context::SidecarInbound => {
@@ -189,6 +196,6 @@ fn comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
             _ => "After a change of weir.wasm, the ConfigMap gets another name, and new pods replace the old ones.",
         }));
     }
-    lines.extend(password_by_hand(rendering, namespace));
+    lines.extend(secrets_by_hand(rendering, namespace));
     lines
 }

@@ -166,6 +166,11 @@ impl Rendering<'_> {
         self.arguments.password_file.as_deref().unwrap_or(default)
     }
 
+    /// The variable of the proxies' environment with the secret of hashes, if the configuration names one.
+    fn secret_variable(&self) -> Option<&str> {
+        self.config.store.hash_secret_env.as_deref()
+    }
+
     /// Whether Envoy has to show the plugin the bodies of requests that wait.
     fn reads_bodies(&self) -> bool {
         self.max_body().is_some()
@@ -177,6 +182,10 @@ impl Rendering<'_> {
     }
 }
 
+/// Why a secret is refused where Kubernetes keeps what is rendered.
+const IN_CLEAR: &str = "store.hash_secret: found a secret, allowed: hash_secret_env, the name of a variable that has it, because whoever \
+    may read the resources, or Git, would read the secret";
+
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let source = Source::read(&arguments.file)?;
     let limiters = source.limiters();
@@ -187,6 +196,18 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     };
     let config = limiter.config(arguments.host.into()).map_err(lines)?;
     refuse_elsewhere(arguments)?;
+    if arguments.platform != Platform::Envoy && config.store.hasher.has_secret() {
+        let finding = Finding::error("configuration", limiter.place("store.hash_secret"), IN_CLEAR);
+        return Err(lines(vec![finding]));
+    }
+    if arguments.context == istio::Context::SidecarInbound
+        && let Some(variable) = &config.store.hash_secret_env
+    {
+        tell(&format!(
+            "weir: --context sidecar-inbound: Istio takes no variable of a sidecar from a Secret. Add a container `istio-proxy` with {variable} to \
+             the pods, as Istio's page about customizing injection shows"
+        ));
+    }
     let mut rendering = Rendering {
         arguments,
         limiter: Tree::from(limiter.node()),

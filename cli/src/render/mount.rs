@@ -29,6 +29,8 @@ pub struct Mounted {
     pub volumes: Tree,
     /// Of Envoy's container.
     pub mounts: Tree,
+    /// Of Envoy's container, if the configuration names one.
+    pub variables: Option<Tree>,
 }
 
 impl Mounted {
@@ -58,7 +60,11 @@ impl Mounted {
             let password = folder_of(rendering.password_file());
             add("{name: weir-redis, secret: {secretName: weir-redis}}", password, &values);
         }
-        Self { volumes: volumes.into(), mounts: mounts.into() }
+        let variables = rendering.secret_variable().map(|name| {
+            let yaml = "[{name: $name, valueFrom: {secretKeyRef: {name: weir-hash, key: secret}}}]";
+            Tree::template(yaml, &[("name", name.into())])
+        });
+        Self { volumes: volumes.into(), mounts: mounts.into(), variables }
     }
 }
 
@@ -92,17 +98,24 @@ pub fn by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     if rendering.arguments.image_volume.is_none() {
         lines.push(format!("  kubectl -n {namespace} create configmap weir-wasm --from-file=weir.wasm"));
     }
-    lines.extend(password_by_hand(rendering, namespace));
+    lines.extend(secrets_by_hand(rendering, namespace));
     lines
 }
 
-/// How to make the Secret with the password.
-pub fn password_by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
-    if rendering.arguments.store != Store::Tls {
-        return Vec::new();
+/// How to make the Secrets, which no file has.
+pub fn secrets_by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    if rendering.arguments.store == Store::Tls {
+        lines.extend([
+            String::from("The password is one line in a file, `user:password`:"),
+            format!("  kubectl -n {namespace} create secret generic weir-redis --from-file=password=FILE"),
+        ]);
     }
-    vec![
-        String::from("The password is one line in a file, `user:password`:"),
-        format!("  kubectl -n {namespace} create secret generic weir-redis --from-file=password=FILE"),
-    ]
+    if let Some(variable) = rendering.secret_variable() {
+        lines.extend([
+            format!("The variable {variable} is the secret of hashes, in one line of a file:"),
+            format!("  kubectl -n {namespace} create secret generic weir-hash --from-file=secret=FILE"),
+        ]);
+    }
+    lines
 }

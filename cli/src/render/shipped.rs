@@ -105,6 +105,7 @@ impl Shipped {
 
     fn limiter(&mut self, rendering: &Rendering<'_>) {
         let (limiter, reads_bodies) = (&rendering.limiter, rendering.reads_bodies());
+        let variable = rendering.secret_variable();
         self.tree.change(&mut |tree| {
             for (name, field) in [("root_id", "configuration"), ("filter_name", "filter_config")] {
                 if tree.text_of(name) != "weir.limiter" {
@@ -112,6 +113,10 @@ impl Shipped {
                 }
                 if let Some(Tree::Map(configuration)) = tree.at_mut(&[field]) {
                     configuration.replace("value", limiter.clone());
+                }
+                if let (Some(variable), Some(Tree::Map(machine))) = (variable, tree.at_mut(&["vm_config"])) {
+                    let yaml = "{host_env_keys: [$variable]}";
+                    machine.set("environment_variables", Tree::template(yaml, &[("variable", variable.into())]));
                 }
                 if reads_bodies
                     && name == "root_id"

@@ -265,6 +265,22 @@ pub static SECRET: Syntax = Syntax {
     check: |text| ok_if(text.len() >= 16 && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))),
 };
 
+/// Names of environment variables (POSIX).
+pub static VARIABLE: Syntax = Syntax {
+    name: "variable",
+    allowed: "1 to 256 letters, digits or `_`, the first no digit",
+    pattern: "^[A-Za-z_][A-Za-z0-9_]{0,255}$",
+    max: 256,
+    number: None,
+    check: |text| {
+        ok_if(
+            !text.is_empty()
+                && !text.starts_with(|first: char| first.is_ascii_digit())
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
+        )
+    },
+};
+
 /// What keys begin with: nothing that a pattern of `SCAN` or of an ACL would read as more than itself.
 pub static KEY_PREFIX: Syntax = Syntax {
     name: "key_prefix",
