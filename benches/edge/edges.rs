@@ -245,11 +245,7 @@ fn envoys(
     // Ways that are compared stand side by side, so that they are measured shortly after one another.
     Ok(vec![
         ("envoy plain", 200, other("")),
-        (
-            "envoy empty wasm",
-            200,
-            other(part("empty_wasm")).with("/etc/weir/empty.wasm", empty.display()),
-        ),
+        ("envoy empty wasm", 200, other(part("empty_wasm")).with("/etc/weir/empty.wasm", empty.display())),
         ("envoy idle wasm", 200, wasm(idle.clone())),
         (
             "envoy empty native",

@@ -174,9 +174,9 @@ impl Source {
         let config = read(only)?;
         // Without the variable, the configuration is read nevertheless: few commands need it.
         let with_secret = |config: Config| match &config.store.hash_secret_env {
-            Some(name) if std::env::var_os(name).is_some() => {
-                config.with_secret(|name| std::env::var(name).ok()).map_err(|error| Ended::Failed(error.to_string()))
-            }
+            Some(name) if std::env::var_os(name).is_some() => config
+                .with_secret(|name| std::env::var(name).ok())
+                .map_err(|error| Ended::Failed(error.to_string())),
             _ => Ok(config),
         };
         let config = with_secret(config)?;

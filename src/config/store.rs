@@ -94,7 +94,11 @@ pub(super) fn read(store: &View<'_, StoreFields>, errors: &mut Errors) -> Store 
     check_replicas(&store.path_of(&STORE.min_replicas), min_replicas, topology, errors);
     let (secret, variable) = (store.get(&STORE.hash_secret), store.get(&STORE.hash_secret_env));
     if secret.is_some() && variable.is_some() {
-        errors.add(&store.path_of(&STORE.hash_secret_env), "a second secret", "one of hash_secret and hash_secret_env");
+        errors.add(
+            &store.path_of(&STORE.hash_secret_env),
+            "a second secret",
+            "one of hash_secret and hash_secret_env",
+        );
     }
     Store {
         min_replicas,
@@ -129,7 +133,10 @@ impl Config {
         // A Secret of Kubernetes that was made from a file ends with its line feed.
         let value = variable(name).map(|value| value.trim_end_matches(['\r', '\n']).to_owned());
         let Some(secret) = value.as_deref().filter(|secret| (SECRET.check)(secret).is_ok()) else {
-            let value = value.map_or_else(|| String::from("no such variable"), |value| format!("a text of {} bytes", value.len()));
+            let value = value.map_or_else(
+                || String::from("no such variable"),
+                |value| format!("a text of {} bytes", value.len()),
+            );
             return Err(ConfigError {
                 path: String::from("store.hash_secret_env"),
                 found: format!("{name:?}: {value}"),

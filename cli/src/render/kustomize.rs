@@ -152,7 +152,8 @@ fn mount(rendering: &Rendering<'_>, namespace: &str) -> Result<Tree, Failure> {
     let Mounted { volumes, mounts, variables } = Mounted::of(rendering);
     let template = match arguments.context {
         Context::Gateway => {
-            let yaml = "{spec: {volumes: $volumes, containers: [{name: istio-proxy, volumeMounts: $mounts}]}}";
+            let yaml =
+                "{spec: {volumes: $volumes, containers: [{name: istio-proxy, volumeMounts: $mounts}]}}";
             let mut template = Tree::template(yaml, &[("volumes", volumes), ("mounts", mounts)]);
             if let (Some(variables), Some(Tree::List(containers))) =
                 (variables, template.at_mut(&["spec", "containers"]))
@@ -174,8 +175,7 @@ kind: Deployment
 metadata: {name: $deployment, namespace: $namespace}
 spec: {template: $template}
 ";
-    let values =
-        [("deployment", deployment.into()), ("namespace", namespace.into()), ("template", template)];
+    let values = [("deployment", deployment.into()), ("namespace", namespace.into()), ("template", template)];
     Ok(Tree::template(yaml, &values))
 }
 

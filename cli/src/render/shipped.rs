@@ -116,7 +116,8 @@ impl Shipped {
                 }
                 if let (Some(variable), Some(Tree::Map(machine))) = (variable, tree.at_mut(&["vm_config"])) {
                     let yaml = "{host_env_keys: [$variable]}";
-                    machine.set("environment_variables", Tree::template(yaml, &[("variable", variable.into())]));
+                    machine
+                        .set("environment_variables", Tree::template(yaml, &[("variable", variable.into())]));
                 }
                 if reads_bodies
                     && name == "root_id"

@@ -150,7 +150,8 @@ impl RootContext for Root {
             .flatten()
             .unwrap_or_default();
         let config = Config::parse(&json);
-        match config.and_then(|config| config.with_secret(weir_pause::variable).map_err(|error| vec![error])) {
+        match config.and_then(|config| config.with_secret(weir_pause::variable).map_err(|error| vec![error]))
+        {
             Ok(config) => {
                 if is_news(&json) {
                     log::info!("{}", version::loaded(config.policies.len(), config.hash));
