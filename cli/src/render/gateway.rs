@@ -53,6 +53,25 @@ spec:
   bootstrap: {type: Merge, value: $bootstrap}
 ";
 
+/// Lets the Gateway use the EnvoyProxy.
+const PARAMETERS: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: $gateway, namespace: $namespace}
+spec:
+  infrastructure:
+    parametersRef: {group: gateway.envoyproxy.io, kind: EnvoyProxy, name: weir}
+";
+
+/// A patch of the Gateway.
+pub fn parameters(rendering: &Rendering<'_>) -> Tree {
+    let values = [
+        ("gateway", rendering.arguments.gateway.as_str().into()),
+        ("namespace", rendering.namespace("default").into()),
+    ];
+    Tree::template(PARAMETERS, &values)
+}
+
 pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     let arguments = rendering.arguments;
     let shipped = Shipped::new(rendering)?;
@@ -141,7 +160,7 @@ operation: {op: add, path: /per_connection_buffer_limit_bytes, value: $bytes}
 }
 
 fn proxy_comment(rendering: &Rendering<'_>) -> Vec<String> {
-    if rendering.arguments.kustomize.is_some() {
+    if rendering.is_for_gitops() {
         return Vec::new();
     }
     let mut lines =

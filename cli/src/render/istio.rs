@@ -147,21 +147,15 @@ fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String
     let mut lines = vec![String::from(
         "The connection to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only.",
     )];
-    if rendering.arguments.kustomize.is_some() {
+    if rendering.is_for_gitops() {
         return lines;
     }
     lines.push(String::from("Mount it:"));
     lines.extend(by_hand(rendering, namespace));
-    let mounted = Mounted::of(rendering);
-    let (volumes, mounts) = (mounted.volumes.json(), mounted.mounts.json());
-    match rendering.arguments.context {
+    let (context, mounted) = (rendering.arguments.context, Mounted::of(rendering));
+    match context {
         Context::Gateway => {
-            let mut proxy = json!({ "name": "istio-proxy", "volumeMounts": mounts });
-            if let (Some(variables), Some(proxy)) = (&mounted.variables, proxy.as_object_mut()) {
-                proxy.insert(String::from("env"), variables.json());
-            }
-            let pod = json!({ "volumes": volumes, "containers": [proxy] });
-            let patch = json!({ "spec": { "template": { "spec": pod } } });
+            let patch = json!({ "spec": { "template": mounted.template(context).json() } });
             lines.push(String::from(
                 "Add the volumes to the gateway's Deployment, here DEPLOYMENT. Annotations for volumes have no effect in gateways:",
             ));
@@ -169,8 +163,8 @@ fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String
         }
         Context::SidecarInbound => {
             lines.push(String::from("Annotate the pods, in the template of their Deployment, with"));
-            lines.push(format!("  sidecar.istio.io/userVolume: '{volumes}'"));
-            lines.push(format!("  sidecar.istio.io/userVolumeMount: '{mounts}'"));
+            lines.push(format!("  sidecar.istio.io/userVolume: '{}'", mounted.volumes.json()));
+            lines.push(format!("  sidecar.istio.io/userVolumeMount: '{}'", mounted.mounts.json()));
         }
     }
     lines

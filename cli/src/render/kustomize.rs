@@ -5,8 +5,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use sha1_smol::Sha1;
-
+use super::gateway;
 use super::istio::Context;
 use super::mount::{Mounted, Names, password_source_file, secrets_by_hand};
 use super::shipped::code;
@@ -26,16 +25,6 @@ configMapGenerator: $maps
 patches: [{path: $patch}]
 ";
 
-/// Lets the Gateway use the EnvoyProxy.
-const PARAMETERS: &str = "
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: $gateway, namespace: $namespace}
-spec:
-  infrastructure:
-    parametersRef: {group: gateway.envoyproxy.io, kind: EnvoyProxy, name: weir}
-";
-
 /// The names of the ConfigMaps. Kustomize adds its hash to those of Istio's proxies, and writes it where a Deployment mounts them. Envoy Gateway's
 /// are in another namespace than the EnvoyProxy that mounts them, where Kustomize finds no references. So their names have a hash already.
 pub fn names(rendering: &Rendering<'_>, folder: &Path) -> Result<Names, Failure> {
@@ -43,17 +32,9 @@ pub fn names(rendering: &Rendering<'_>, folder: &Path) -> Result<Names, Failure>
         Some(_) => Vec::new(),
         None => plugin(&folder.join("weir.wasm"))?,
     };
-    let Names { plugin: of_plugin, password_source } = Names::default();
-    if rendering.arguments.platform == Platform::Istio {
-        return Ok(Names { plugin: of_plugin, password_source });
-    }
-    let hashed = |name: &str, content: &[u8]| {
-        let hash = Sha1::from(content).digest().to_string();
-        format!("{name}-{}", hash.get(..10).unwrap_or_default())
-    };
-    Ok(Names {
-        plugin: hashed(&of_plugin, &plugin),
-        password_source: hashed(&password_source, password_source_file(rendering).as_bytes()),
+    Ok(match rendering.arguments.platform {
+        Platform::Istio => Names::default(),
+        _ => Names::hashed(&plugin, &password_source_file(rendering)),
     })
 }
 
@@ -95,9 +76,7 @@ pub fn files(
     let (patch, patched) = if is_istio {
         ("mount.yaml", mount(rendering, &namespace)?)
     } else {
-        let values =
-            [("gateway", arguments.gateway.as_str().into()), ("namespace", namespace.as_str().into())];
-        ("gateway.yaml", Tree::template(PARAMETERS, &values))
+        ("gateway.yaml", gateway::parameters(rendering))
     };
     let mut maps = Vec::new();
     let mut map = |name: &str, file: String| {
@@ -149,26 +128,7 @@ fn mount(rendering: &Rendering<'_>, namespace: &str) -> Result<Tree, Failure> {
             ));
         }
     };
-    let Mounted { volumes, mounts, variables } = Mounted::of(rendering);
-    let template = match arguments.context {
-        Context::Gateway => {
-            let yaml =
-                "{spec: {volumes: $volumes, containers: [{name: istio-proxy, volumeMounts: $mounts}]}}";
-            let mut template = Tree::template(yaml, &[("volumes", volumes), ("mounts", mounts)]);
-            if let (Some(variables), Some(Tree::List(containers))) =
-                (variables, template.at_mut(&["spec", "containers"]))
-                && let Some(Tree::Map(proxy)) = containers.first_mut()
-            {
-                proxy.set("env", variables);
-            }
-            template
-        }
-        // Istio adds the container, with the mounts of the annotation. Volumes in an annotation would have names that Kustomize does not find.
-        Context::SidecarInbound => {
-            let yaml = "{metadata: {annotations: {sidecar.istio.io/userVolumeMount: $mounts}}, spec: {volumes: $volumes}}";
-            Tree::template(yaml, &[("volumes", volumes), ("mounts", mounts.json().to_string().into())])
-        }
-    };
+    let template = Mounted::of(rendering).template(arguments.context);
     let yaml = "
 apiVersion: apps/v1
 kind: Deployment

@@ -9,11 +9,13 @@
 //! | `istio.rs` | WasmPlugin and EnvoyFilter |
 //! | `mount.rs` | what the pods of the proxies need in Kubernetes |
 //! | `gateway.rs` | EnvoyExtensionPolicy and EnvoyPatchPolicy |
+//! | `helm.rs` | the same as a chart of Helm |
 //! | `kustomize.rs` | the resources of one of these two, and what mounts the plugin, as a component of Kustomize |
 
 mod connections;
 mod envoy;
 mod gateway;
+mod helm;
 mod istio;
 mod kustomize;
 mod mount;
@@ -24,8 +26,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 
 use super::check;
+use super::document::Syntax;
 use super::finding::{Finding, Severity};
 use super::source::Source;
 use super::tree::Tree;
@@ -84,7 +88,11 @@ pub(super) struct Arguments {
     /// the plugin. The folder holds weir.wasm, unless `--image-volume` is given.
     #[arg(long, value_name = "FOLDER", group = "folder")]
     kustomize: Option<PathBuf>,
-    /// With `--files` and `--kustomize`: overwrite files that were edited, or that this command did not make.
+    /// With `--for istio` and `--for envoy-gateway`: write a chart of Helm into this folder. Its values are the configuration. It needs
+    /// `--image-volume`.
+    #[arg(long, value_name = "FOLDER", group = "folder")]
+    helm: Option<PathBuf>,
+    /// With `--files`, `--kustomize` and `--helm`: overwrite files that were edited, or that this command did not make.
     #[arg(long, requires = "folder")]
     force: bool,
     /// With `--for istio` and `--for envoy-gateway`: the OCI image with the plugin, which the pods mount as an image volume. By default they
@@ -143,6 +151,8 @@ struct Rendering<'a> {
     arguments: &'a Arguments,
     limiter: Tree,
     config: Config,
+    /// The configuration as it is written.
+    values: Value,
     /// The oldest version that the output is for, as numbers.
     version: (u32, u32),
     /// What is mounted in Kubernetes.
@@ -154,7 +164,18 @@ type Document = (Vec<String>, Tree);
 
 impl Rendering<'_> {
     fn namespace(&self, default: &str) -> String {
+        let default = if self.arguments.helm.is_some() { helm::NAMESPACE } else { default };
         self.arguments.namespace.clone().unwrap_or_else(|| default.to_owned())
+    }
+
+    /// Whether values come in place of the limiter.
+    fn is_template(&self) -> bool {
+        self.limiter == helm::limiter()
+    }
+
+    /// Whether files are written that somebody else applies, so that they show no commands for what they have.
+    const fn is_for_gitops(&self) -> bool {
+        self.arguments.kustomize.is_some() || self.arguments.helm.is_some()
     }
 
     /// Where the password is, in Envoy's file system.
@@ -211,6 +232,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let mut rendering = Rendering {
         arguments,
         limiter: Tree::from(limiter.node()),
+        values: limiter.node().json(),
         config,
         version: version(arguments)?,
         names: mount::Names::default(),
@@ -218,15 +240,25 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     if let Some(folder) = &arguments.kustomize {
         rendering.names = kustomize::names(&rendering, folder)?;
     }
-    let files = made(&rendering)?;
+    if arguments.helm.is_some() {
+        rendering.names = helm::names(&rendering)?;
+    }
+    let mut files = made(&rendering)?;
     review(&source, &files)?;
-    let Some(folder) = arguments.files.as_ref().or(arguments.kustomize.as_ref()) else {
+    if arguments.helm.is_some() {
+        let values = if limiter.carrier.is_some() { rendering.limiter.yaml() } else { source.text.clone() };
+        rendering.limiter = helm::limiter();
+        let (name, documents) = resources(&rendering)?;
+        files = helm::files(&rendering, &values, name, documents);
+    }
+    let Some(folder) = [&arguments.files, &arguments.kustomize, &arguments.helm].into_iter().flatten().next()
+    else {
         for (_, text) in &files {
             out.write_all(text.as_bytes()).map_err(failed)?;
         }
         return Ok(Found::Nothing);
     };
-    let files: Vec<_> = files.into_iter().map(|(name, text)| (name, sealed(arguments, &text))).collect();
+    let files: Vec<_> = files.into_iter().map(|(name, text)| sealed(arguments, name, text)).collect();
     if !arguments.force {
         refuse_edited(folder, &files)?;
     }
@@ -248,6 +280,7 @@ fn refuse_elsewhere(arguments: &Arguments) -> Result<(), Failure> {
     let options = [
         ("--files", arguments.files.is_some(), is_envoy, "--for envoy"),
         ("--kustomize", arguments.kustomize.is_some(), !is_envoy, "--for istio and envoy-gateway"),
+        ("--helm", arguments.helm.is_some(), !is_envoy, "--for istio and envoy-gateway"),
         ("--image-volume", arguments.image_volume.is_some(), !is_envoy, "--for istio and envoy-gateway"),
     ];
     match options.iter().find(|(_, is_given, is_for, _)| *is_given && !is_for) {
@@ -258,19 +291,27 @@ fn refuse_elsewhere(arguments: &Arguments) -> Result<(), Failure> {
 
 /// The files of the platform, each with its name.
 fn made(rendering: &Rendering<'_>) -> Result<Vec<(String, String)>, Failure> {
-    let (name, option, mut made) = match rendering.arguments.platform {
-        Platform::Envoy => return envoy::render(rendering),
-        Platform::Istio => ("istio.yaml", "istio", istio::documents(rendering)?),
-        Platform::EnvoyGateway => ("envoy-gateway.yaml", "envoy-gateway", gateway::documents(rendering)?),
-    };
+    if rendering.arguments.platform == Platform::Envoy {
+        return envoy::render(rendering);
+    }
+    let (name, mut made) = resources(rendering)?;
     if rendering.arguments.kustomize.is_some() {
         return kustomize::files(rendering, name, made);
     }
     if let Some((comment, _)) = made.first_mut() {
-        let head = format!("Made by `weir render --for {option}`. Apply with `kubectl apply -f`.");
+        let platform = name.trim_end_matches(".yaml");
+        let head = format!("Made by `weir render --for {platform}`. Apply with `kubectl apply -f`.");
         comment.insert(0, head);
     }
     Ok(vec![(name.to_owned(), text_of(made))])
+}
+
+/// The resources of Kubernetes, and the name of their file.
+fn resources(rendering: &Rendering<'_>) -> Result<(&'static str, Vec<Document>), Failure> {
+    Ok(match rendering.arguments.platform {
+        Platform::EnvoyGateway => ("envoy-gateway.yaml", gateway::documents(rendering)?),
+        _ => ("istio.yaml", istio::documents(rendering)?),
+    })
 }
 
 /// What `weir check` says about it. An error is a mistake of this command, and nothing is printed then. What the file has that was
@@ -295,10 +336,19 @@ fn review(given: &Source, files: &[(String, String)]) -> Result<(), Failure> {
 /// What the first line of a file begins with; the rest of that line is an option, and the sum of what follows.
 const MADE: &str = "# Made by `weir render ";
 
-/// The text of a file with a line above it by which this command knows later whether it was edited.
-fn sealed(arguments: &Arguments, text: &str) -> String {
-    let option = if arguments.kustomize.is_some() { "--kustomize" } else { "--for envoy" };
-    format!("{MADE}{option}`, sum {}\n{text}", sum(text))
+/// The text of a file with a line above it by which this command knows later whether it was edited. JSON has no comments.
+fn sealed(arguments: &Arguments, name: String, text: String) -> (String, String) {
+    let option = match (&arguments.kustomize, &arguments.helm) {
+        (Some(_), _) => "--kustomize",
+        (_, Some(_)) => "--helm",
+        _ => "--for envoy",
+    };
+    let text = if is_json(&name) { text } else { format!("{MADE}{option}`, sum {}\n{text}", sum(&text)) };
+    (name, text)
+}
+
+fn is_json(name: &str) -> bool {
+    Syntax::of(name) == Syntax::Json
 }
 
 fn sum(text: &str) -> String {
@@ -314,7 +364,7 @@ fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failur
     let is_edited = |(name, text): &&(String, String)| {
         let Ok(old) = fs::read(folder.join(name)) else { return false };
         let old = String::from_utf8_lossy(&old);
-        !is_as_made(&old) && old != *text
+        !is_as_made(&old) && old != *text && !is_json(name)
     };
     let edited: Vec<String> =
         files.iter().filter(is_edited).map(|(name, _)| words::file(&folder.join(name))).collect();
@@ -330,9 +380,12 @@ fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failur
 /// Puts each file in place as a whole: Envoy watches for files that are moved there.
 fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
     let said = |path: &Path, error: &io::Error| format!("{}: {error}", words::file(path));
-    fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
     for (name, text) in files {
-        let (path, partial) = (folder.join(name), folder.join(format!(".{name}.partial")));
+        let path = folder.join(name);
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let partial = path.with_file_name(format!(".{file}.partial"));
+        let folder = path.parent().unwrap_or(folder);
+        fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
         fs::write(&partial, text).map_err(|error| said(&partial, &error))?;
         fs::rename(&partial, &path).map_err(|error| said(&path, &error))?;
     }

