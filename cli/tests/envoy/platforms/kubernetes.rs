@@ -329,35 +329,46 @@ impl Chart {
         Self(folder)
     }
 
-    /// What Helm makes of it with these values over its own: the resources, or why there are none. Helm has nothing against the chart itself.
+    /// What Helm makes of it with these values over its own: the resources, or why there are none.
     fn render(&self, values: &Value, namespace: &str) -> Result<String, String> {
-        const SCRIPT: &str = "import json, sys
-from helm_python import chart
-folder, values, namespace = sys.argv[1], json.load(sys.stdin), sys.argv[2]
-loaded = chart.Chart.load(folder)
-lint = chart.lint(folder, strict=True, namespace=namespace)
-try:
-    made = {'made': list(loaded.render(values, name='weir', namespace=namespace).values())}
-except Exception as error:
-    made = {'error': str(error)}
-print(json.dumps(made | {'wrong': [message for message in lint['messages'] if message['severity'] > 1] + lint['errors']}))";
-        let mut child = Command::new(helm().expect("Helm"))
-            .args(["-c", SCRIPT])
-            .arg(self.0.path().join("chart"))
-            .arg(namespace)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("Python runs");
-        child.stdin.take().expect("a pipe").write_all(values.to_string().as_bytes()).expect("written");
-        let output = child.wait_with_output().expect("Python ends");
-        let answer: Value = serde_json::from_slice(&output.stdout).expect("an answer");
-        assert_eq!(answer["wrong"], json!([]));
-        match answer["error"].as_str() {
-            Some(error) => Err(error.to_owned()),
-            None => Ok(answer["made"][0].as_str().expect("a text").to_owned()),
-        }
+        made_by_helm(&[(self, values)], namespace).remove(0)
     }
+}
+
+/// What Helm makes of charts with values. Helm has nothing against the charts themselves.
+fn made_by_helm(charts: &[(&Chart, &Value)], namespace: &str) -> Vec<Result<String, String>> {
+    const SCRIPT: &str = "import json, sys
+from helm_python import chart
+namespace, wrong, made = sys.argv[1], {}, []
+for folder, values in json.load(sys.stdin):
+    if folder not in wrong:
+        lint = chart.lint(folder, strict=True, namespace=namespace)
+        wrong[folder] = lint['errors'] + [message for message in lint['messages'] if message['severity'] > 1]
+    try:
+        rendered = chart.Chart.load(folder).render(values, name='weir', namespace=namespace)
+        made.append({'Ok': list(rendered.values())[0]})
+    except Exception as error:
+        made.append({'Err': str(error)})
+print(json.dumps([sum(wrong.values(), []), made]))";
+    let asked: Vec<Value> =
+        charts.iter().map(|(chart, values)| json!([chart.0.path().join("chart"), values])).collect();
+    let mut child = Command::new(helm().expect("Helm"))
+        .args(["-c", SCRIPT, namespace])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(Value::from(asked).to_string().as_bytes()).expect("written");
+    drop(stdin);
+    let output = child.wait_with_output().expect("Python ends");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("an answer");
+    assert_eq!(answer[0], json!([]));
+    let made = |made: &Value| match (made["Ok"].as_str(), made["Err"].as_str()) {
+        (Some(text), _) => Ok(text.to_owned()),
+        (None, error) => Err(error.expect("an error").to_owned()),
+    };
+    answer[1].as_array().expect("a list").iter().map(made).collect()
 }
 
 /// An Envoy that has what Helm made, and the plugin of the image, limits.
@@ -407,8 +418,9 @@ fn examples() -> Vec<(String, String, Value)> {
     all
 }
 
-/// Documents whose numbers are numbers: Helm reads 1_000 as one.
-fn written_alike(text: &str) -> Vec<Value> {
+/// Documents whose numbers are numbers: Helm reads 1_000 as one. And whether Envoy shows bodies, which charts say more often than necessary.
+fn written_alike(text: &str) -> (Vec<Value>, bool) {
+    let mut shows_bodies = false;
     let mut documents = documents(text);
     for document in &mut documents {
         walk(document, &mut |value| {
@@ -416,9 +428,12 @@ fn written_alike(text: &str) -> Vec<Value> {
             if let Some(number) = digits.and_then(|digits| digits.parse::<u64>().ok()) {
                 *value = number.into();
             }
+            if let Some(fields) = value.as_object_mut() {
+                shows_bodies |= fields.remove("allow_on_headers_stop_iteration") == Some(true.into());
+            }
         });
     }
-    documents
+    (documents, shows_bodies)
 }
 
 /// What the chart of a configuration renders is what `weir render` makes of it. So is what another chart renders with its values, unless that
@@ -439,37 +454,56 @@ fn in_step() {
                 options
             };
             let of_simple = Chart::new(simple, &options(&Value::Null));
-            let mut same = 0;
-            for (name, text, values) in examples() {
-                let options = options(&values["regions"]);
+            let made = |text: &str, options: &[String]| {
                 let folder = TempFolder::new("helm");
-                let file = folder.path().join("weir.yaml");
-                fs::write(&file, &text).expect("a file");
-                let file = file.display().to_string();
+                let file = folder.path().join("weir.yaml").display().to_string();
+                fs::write(&file, text).expect("a file");
                 let mut all = vec!["render", &file, "--image-volume", "r/weir:1"];
                 all.extend(options.iter().map(String::as_str));
                 let (status, made, error) = weir(&all);
-                assert_eq!(status, 0, "{name}: {error}");
-                let made = written_alike(&made);
-                let chart = Chart::new(&text, &options);
-                let helm = chart.render(&json!({}), "edge").unwrap_or_else(|error| panic!("{name}: {error}"));
-                assert_eq!(written_alike(&helm), made, "{platform}, {store:?}, {name}");
-                match of_simple.render(&values, "edge") {
-                    Ok(helm) => {
-                        assert_eq!(written_alike(&helm), made, "{platform}, {store:?}, {name} as values");
+                assert_eq!(status, 0, "{error}");
+                written_alike(&made)
+            };
+            let examples = examples();
+            let all: Vec<_> = examples
+                .iter()
+                .map(|(_, text, values)| {
+                    let options = options(&values["regions"]);
+                    (Chart::new(text, &options), made(text, &options))
+                })
+                .collect();
+            let own = json!({});
+            let mut asked: Vec<_> = all.iter().map(|(chart, _)| (chart, &own)).collect();
+            asked.extend(examples.iter().map(|(_, _, values)| (&of_simple, values)));
+            let mut by_helm = made_by_helm(&asked, "edge");
+            let as_values = by_helm.split_off(all.len());
+            let mut same = 0;
+            for ((((name, text, _), (_, (made, must_show))), own), as_values) in
+                examples.iter().zip(&all).zip(by_helm).zip(as_values)
+            {
+                let place = format!("{platform}, {store:?}, {name}");
+                let is_made = |text: &str| {
+                    let (found, shows) = written_alike(text);
+                    assert_eq!(&found, made, "{place}");
+                    assert!(shows || !must_show, "{place}: bodies are not shown");
+                };
+                is_made(&own.unwrap_or_else(|error| panic!("{place}: {error}")));
+                match as_values {
+                    Ok(text) => {
+                        is_made(&text);
                         same += 1;
                     }
                     Err(error) => {
                         assert!(
                             error.contains("make the chart again: `weir render --helm`"),
-                            "{name}: {error}"
+                            "{place}: {error}"
                         );
                         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+                        let reads = ["body_json", "body_form", "usage", "calls"];
                         let is_bound = has(&["regions:", "hash_secret_env", "cluster:"])
-                            || (platform == "envoy-gateway"
-                                && has(&["body_json", "body_form", "usage", "calls"]))
+                            || (platform == "envoy-gateway" && has(&reads))
                             || (!store.is_empty() && has(&["deadline:"]));
-                        assert!(is_bound, "{platform}, {store:?}, {name}: {error}");
+                        assert!(is_bound, "{place}: {error}");
                     }
                 }
             }
@@ -505,8 +539,9 @@ fn wrong_values() {
         let schema = fs::read_to_string(chart.0.path().join("chart/values.schema.json")).expect("a file");
         assert_eq!(schema, fs::read_to_string(root().join("weir.schema.json")).expect("a file"));
         assert!(chart.render(&json!({}), "edge").is_ok());
-        for (values, said) in &rows {
-            let error = chart.render(values, "edge").expect_err(said);
+        let asked: Vec<_> = rows.iter().map(|(values, _)| (&chart, values)).collect();
+        for ((values, said), made) in rows.iter().zip(made_by_helm(&asked, "edge")) {
+            let error = made.expect_err(said);
             assert!(error.contains(said), "{platform}: {values}: {error}");
         }
     }
