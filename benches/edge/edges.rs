@@ -245,23 +245,19 @@ fn envoys(
     // Ways that are compared stand side by side, so that they are measured shortly after one another.
     Ok(vec![
         ("envoy plain", 200, other("")),
-        (
-            "envoy empty wasm",
-            200,
-            other(include_str!("empty_wasm.yaml")).with("/etc/weir/empty.wasm", empty.display()),
-        ),
+        ("envoy empty wasm", 200, other(part("empty_wasm")).with("/etc/weir/empty.wasm", empty.display())),
         ("envoy idle wasm", 200, wasm(idle.clone())),
         (
             "envoy empty native",
             200,
-            other(include_str!("empty_native.yaml")).with("/etc/weir/libweir_empty.so", EMPTY_MODULE),
+            other(part("empty_native")).with("/etc/weir/libweir_empty.so", EMPTY_MODULE),
         ),
         ("weir native idle", 200, native(idle)),
         ("envoy plain again", 200, other("")),
         (
             "envoy local_ratelimit",
             200,
-            other(include_str!("local_ratelimit.yaml"))
+            other(part("local_ratelimit"))
                 .with("max_dynamic_descriptors: 10000", format!("max_dynamic_descriptors: {MANY}")),
         ),
         ("weir exact", 200, wasm(exact("exact"))),
@@ -290,8 +286,8 @@ fn envoys(
 /// Envoy that asks this service.
 fn asking(service: &Service, upstream: SocketAddr) -> Template {
     let (address, port) = (service.address.ip(), service.address.port());
-    addressed(&without_weir(include_str!("ratelimit.yaml")), upstream)
-        .with("  clusters:\n", concat!("  clusters:\n", include_str!("ratelimit_cluster.yaml")))
+    addressed(&without_weir(part("ratelimit")), upstream)
+        .with("  clusters:\n", format!("  clusters:\n{}", part("ratelimit_cluster")))
         .with("ratelimit, port_value: 8081", format!("{address}, port_value: {port}"))
 }
 
@@ -350,6 +346,13 @@ fn without_weir(filter: &str) -> String {
     };
     let config = between(shipped, "          - name: weir\n", "          - name: router\n", filter);
     between(&config, "  - name: weir-bridge\n", "  - name: upstream\n    type", "")
+}
+
+/// A part of `parts.yaml`.
+fn part(name: &str) -> &'static str {
+    let parts = include_str!("parts.yaml").split("--- # ");
+    let named = parts.filter_map(|part| part.split_once('\n')).find(|(of, _)| *of == name);
+    named.unwrap_or_else(|| panic!("parts.yaml without {name}")).1
 }
 
 fn addressed(config: &str, upstream: SocketAddr) -> Template {

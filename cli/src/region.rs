@@ -27,6 +27,23 @@ impl InRegion {
         source::load_one_in(path, self.region.as_deref())
     }
 
+    /// The same, for a command that makes keys of subjects.
+    ///
+    /// # Errors
+    /// Also: a subject is hashed under a secret that is not in the environment.
+    pub fn load_for_keys(&self, path: &Path) -> Result<Config, Ended> {
+        let config = self.load(path)?;
+        let is_hashed =
+            config.policies.iter().flat_map(|policy| &policy.subject).any(|part| part.hash.is_some());
+        match &config.store.hash_secret_env {
+            Some(name) if is_hashed && config.store.lacks_secret() => Err(Ended::Failed(format!(
+                "{}: store.hash_secret_env: subjects are hashed under {name}, which the environment of this command lacks; allowed: {name}=SECRET weir …",
+                crate::words::file(path)
+            ))),
+            _ => Ok(config),
+        }
+    }
+
     /// Refuses a region where the command has no configuration.
     pub fn without_file(&self, file: &str) -> Result<(), Failure> {
         match self.region {

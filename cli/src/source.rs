@@ -172,12 +172,20 @@ impl Source {
         let read =
             |of: &Limiter<'_>| of.config(Host::Wasm).map_err(|findings| Ended::Wrong(lines(&findings)));
         let config = read(only)?;
+        // Without the variable, the configuration is read nevertheless: few commands need it.
+        let with_secret = |config: Config| match &config.store.hash_secret_env {
+            Some(name) if std::env::var_os(name).is_some() => config
+                .with_secret(|name| std::env::var(name).ok())
+                .map_err(|error| Ended::Failed(error.to_string())),
+            _ => Ok(config),
+        };
+        let config = with_secret(config)?;
         let Some(name) = region else { return Ok((config, only.json.clone())) };
         let all = &config.regions.all;
         match all.iter().find(|region| region.name == *name && !name.is_empty()) {
             Some(region) => {
                 let only = only.in_region(region);
-                Ok((read(&only)?, only.json))
+                Ok((with_secret(read(&only)?)?, only.json))
             }
             None => {
                 Err(Ended::Failed(format!("--region {name:?}: the configuration has {}", config.regions)))

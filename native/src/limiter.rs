@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weir_core::config::{Config, Host};
+use weir_core::config::{Config, ConfigError, Host};
 use weir_core::engine::{Action, BatchId, Catalogue, Engine, Outgoing, Report, Sent, StoreFailure, StreamId};
 use weir_core::policy::OnFailure;
 use weir_core::request::body::Body;
@@ -39,7 +39,7 @@ pub struct Configuration {
 impl Configuration {
     /// Reads a configuration. If it has errors, logs each and returns `None`.
     pub fn read(json: Vec<u8>, scope: MetricScope) -> Option<Self> {
-        match Config::parse_for(Host::Native, &json) {
+        match parse(&json) {
             Ok(config) => {
                 log::info!("{}", version::loaded(config.policies.len(), config.hash));
                 let metrics = ConfigMetrics::define(scope, &Catalogue::of(&config));
@@ -57,6 +57,12 @@ impl Configuration {
         self.metrics.end();
         self.is_removed.store(true, Ordering::Release);
     }
+}
+
+/// A configuration, with the secret that is in the environment of Envoy.
+fn parse(json: &[u8]) -> Result<Config, Vec<ConfigError>> {
+    let config = Config::parse_for(Host::Native, json)?;
+    config.with_secret(|name| std::env::var(name).ok()).map_err(|error| vec![error])
 }
 
 /// See the [module](self).
@@ -115,7 +121,7 @@ impl Limiter {
     /// A limiter of this configuration for the current worker.
     pub fn new(configuration: &Arc<Configuration>) -> Option<Self> {
         // Each worker reads it for itself, because threads cannot share a `Config`.
-        let config = Rc::new(Config::parse_for(Host::Native, &configuration.json).ok()?);
+        let config = Rc::new(parse(&configuration.json).ok()?);
         let state = State {
             engine: Engine::new(Rc::clone(&config), seed()),
             requests: RequestTable::default(),

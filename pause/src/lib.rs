@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two ways in which Envoy pauses a request that the SDK's `Action` lacks.
+//! What the SDK lacks: two ways in which Envoy pauses a request, and the variables of the environment.
 //!
 //! Envoy takes more answers from a callback than *continue* and *pause* (`FilterHeadersStatus` and `FilterDataStatus` of proxy-wasm-cpp-host,
 //! `include/proxy-wasm/context.h`). With the SDK's *pause* Envoy keeps the body of a paused request up to the listener's
@@ -52,4 +52,33 @@ extern "C" fn weir__on_request_body(context: u32, size: usize, end_of_stream: bo
         Action::Pause => STOP_AND_WATERMARK,
         answer => answer as u32,
     }
+}
+
+#[link(wasm_import_module = "wasi_snapshot_preview1")]
+unsafe extern "C" {
+    // How many variables there are, and how many bytes they have together. Both return 0, or the number of an error.
+    fn environ_sizes_get(count: *mut usize, size: *mut usize) -> u16;
+    // Writes the place of each variable, and the variables: `NAME=VALUE`, each with a zero byte behind it.
+    fn environ_get(places: *mut usize, bytes: *mut u8) -> u16;
+}
+
+/// The value of this variable of the VM's environment. It has those of Envoy's that `vm_config.environment_variables` names. The standard library
+/// knows of none, because weir's target is no system.
+#[must_use]
+pub fn variable(name: &str) -> Option<String> {
+    let (mut count, mut size) = (0, 0);
+    // SAFETY: Envoy writes one number to each of these two places.
+    if unsafe { environ_sizes_get(&raw mut count, &raw mut size) } != 0 {
+        return None;
+    }
+    let (mut places, mut bytes) = (vec![0_usize; count], vec![0_u8; size]);
+    // SAFETY: Envoy writes as much as it said just now, because a VM has one thread.
+    if unsafe { environ_get(places.as_mut_ptr(), bytes.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    let value = |variable: &[u8]| {
+        let (of, value) = core::str::from_utf8(variable).ok()?.split_once('=')?;
+        (of == name).then(|| value.to_owned())
+    };
+    bytes.split(|byte| *byte == 0).find_map(value)
 }

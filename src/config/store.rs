@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `store`: how weir asks Redis, and what it does without an answer.
 
+use super::Config;
 use super::schema::{
-    Count, Duration, Errors, KEY_PREFIX, SECRET, TEXT, Text, View, Word, Words, count, duration, object,
-    text, word, words,
+    ConfigError, Count, Duration, Errors, KEY_PREFIX, SECRET, TEXT, Text, VARIABLE, View, Word, Words, count,
+    duration, object, text, word, words,
 };
 use crate::limit::MIN_WINDOW;
 use crate::policy::OnFailure;
@@ -29,6 +30,8 @@ pub struct Store {
     pub key_prefix: String,
     /// Hashes the parts of subjects that must not be in Redis in clear.
     pub hasher: ValueHasher,
+    /// The environment variable with the secret of `hasher`, if it is not in the configuration: see [`Config::with_secret`].
+    pub hash_secret_env: Option<String>,
     /// A worker asks again about a subject that was denied after this at the earliest, and after twice this at the latest.
     pub denial_ttl: Micros,
 }
@@ -66,6 +69,9 @@ object! {
         and no limits, need different ones. See [keys](subjects.md#keys)."),
     hash_secret: Option<Text> = text(&SECRET).optional("The secret under which credentials and parts with `hash` are hashed: random \
         text, the same for all proxies that share limits. See [keys](subjects.md#keys)."),
+    hash_secret_env: Option<Text> = text(&VARIABLE).optional("The environment variable of Envoy that has the secret, in place of `hash_secret`, so that the \
+        configuration contains none. The plugin also needs it in `vm_config.environment_variables.host_env_keys`, where `weir render` writes it. \
+        Without the variable, weir refuses the configuration."),
 }
 
 pub(super) static TOPOLOGY: Words<Topology> = words! {
@@ -86,6 +92,14 @@ pub(super) static ON_FAILURE: Words<OnFailure> = words! {
 pub(super) fn read(store: &View<'_, StoreFields>, errors: &mut Errors) -> Store {
     let (topology, min_replicas) = (store.get(&STORE.topology), store.get(&STORE.min_replicas));
     check_replicas(&store.path_of(&STORE.min_replicas), min_replicas, topology, errors);
+    let (secret, variable) = (store.get(&STORE.hash_secret), store.get(&STORE.hash_secret_env));
+    if secret.is_some() && variable.is_some() {
+        errors.add(
+            &store.path_of(&STORE.hash_secret_env),
+            "a second secret",
+            "one of hash_secret and hash_secret_env",
+        );
+    }
     Store {
         min_replicas,
         cluster: store.get(&STORE.cluster).to_owned(),
@@ -95,9 +109,45 @@ pub(super) fn read(store: &View<'_, StoreFields>, errors: &mut Errors) -> Store 
         workers: store.get(&STORE.workers),
         denial_ttl: store.get(&STORE.denial_ttl),
         key_prefix: store.get(&STORE.key_prefix).to_owned(),
-        hasher: store
-            .get(&STORE.hash_secret)
+        hasher: secret
             .map_or_else(ValueHasher::default, |secret| ValueHasher::with_secret(secret.as_bytes())),
+        hash_secret_env: variable.map(str::to_owned),
+    }
+}
+
+impl Store {
+    /// Whether the secret is in an environment variable that was not read.
+    #[must_use]
+    pub const fn lacks_secret(&self) -> bool {
+        self.hash_secret_env.is_some() && !self.hasher.has_secret()
+    }
+}
+
+impl Config {
+    /// The same, with the secret in the variable of `hash_secret_env`, if it names one. `variable` gives a variable's value.
+    ///
+    /// # Errors
+    /// There is no such variable, or it has no secret.
+    pub fn with_secret(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let Some(name) = &self.store.hash_secret_env else { return Ok(self) };
+        // A Secret of Kubernetes that was made from a file ends with its line feed.
+        let value = variable(name).map(|value| value.trim_end_matches(['\r', '\n']).to_owned());
+        let Some(secret) = value.as_deref().filter(|secret| (SECRET.check)(secret).is_ok()) else {
+            let value = value.map_or_else(
+                || String::from("no such variable"),
+                |value| format!("a text of {} bytes", value.len()),
+            );
+            return Err(ConfigError {
+                path: String::from("store.hash_secret_env"),
+                found: format!("{name:?}: {value}"),
+                allowed: format!("a variable of the environment with {}", SECRET.allowed),
+                hint: None,
+            });
+        };
+        self.store.hasher = ValueHasher::with_secret(secret.as_bytes());
+        let parts = self.policies.iter_mut().flat_map(|policy| &mut policy.subject);
+        parts.filter_map(|part| part.hash.as_mut()).for_each(|hash| hash.clone_from(&self.store.hasher));
+        Ok(self)
     }
 }
 

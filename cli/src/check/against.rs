@@ -52,7 +52,8 @@ pub fn warnings(new: &Config, old: &Config) -> Vec<Finding> {
             let reason = format!("its subjects begin anew, with their bans and overrides: {what}");
             found.push(anew(path, reason, ADVICE));
         } else if policy.subject.iter().any(|part| part.hash.is_some())
-            && !new.store.hasher.is_like(&old.store.hasher)
+            && !(new.store.hash_secret_env == old.store.hash_secret_env
+                && new.store.hasher.is_like(&old.store.hasher))
         {
             under_secret.push(policy.name.as_str());
         } else {
@@ -63,7 +64,7 @@ pub fn warnings(new: &Config, old: &Config) -> Vec<Finding> {
     if !under_secret.is_empty() {
         let names = under_secret.join(", ");
         let reason = format!(
-            "the hashed subjects of {names} begin anew, with their bans and overrides: the secret is another one"
+            "the hashed subjects of {names} begin anew, with their bans and overrides: the secret is another one, or is elsewhere"
         );
         found.push(anew(String::from("store.hash_secret"), reason, ADVICE));
     }

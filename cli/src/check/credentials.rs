@@ -52,6 +52,7 @@ pub fn warnings(config: &Config, found: &mut Vec<Finding>) {
     }
     if let Some(path) = first_hashed
         && !config.store.hasher.has_secret()
+        && config.store.hash_secret_env.is_none()
     {
         let reason = "without `store.hash_secret`, keys have its plain SHA-256: who reads Redis can test guesses, which find no random \
                       API key, but names, addresses and numbers";

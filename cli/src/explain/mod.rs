@@ -70,7 +70,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
-    let config = arguments.in_region.load(&arguments.file)?;
+    let config = arguments.in_region.load_for_keys(&arguments.file)?;
     let sample = match arguments.curl.as_slice() {
         [] => arguments.request.sample()?,
         words => arguments.request.over(curl::request(words)?).sample()?,

@@ -2,7 +2,7 @@
 //! For Envoy by itself: one bootstrap, or a bootstrap and files of listeners, clusters and the limiter, which Envoy watches.
 
 use super::shipped::Shipped;
-use super::{Failure, Rendering, sealed, watched, words};
+use super::{Failure, Rendering, watched, words};
 use crate::Host;
 use crate::tree::{Map, Tree};
 
@@ -13,7 +13,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<Vec<(String, String)>, Failur
         let text = format!("# Made by `weir render --for envoy`. {explained}{}", shipped.tree.yaml());
         return Ok(vec![(String::from("envoy.yaml"), text)]);
     }
-    let text = |tree: Tree| sealed(&format!("# {explained}{}", tree.yaml()));
+    let text = |tree: Tree| format!("# {explained}{}", tree.yaml());
     let files = discovered(rendering, shipped)?;
     Ok(files.into_iter().map(|(name, tree)| (name.to_owned(), text(tree))).collect())
 }

@@ -4,15 +4,11 @@
 
 use super::connections::Kind;
 use super::istio::parts;
-use super::shipped::{Shipped, code};
-use super::{Failure, Rendering, Store, documents, folder_of, host_and_port};
+use super::mount::{Mounted, by_hand, password_source};
+use super::shipped::Shipped;
+use super::{Document, Failure, Rendering, Store, host_and_port};
 use crate::envoys::Version;
 use crate::tree::{Map, Tree};
-
-/// The folder of the file that tells Envoy where the password is.
-pub const PASSWORD_FOLDER: &str = "/etc/weir-config";
-/// And that file.
-pub const PASSWORD_SOURCE: &str = "/etc/weir-config/redis-password.yaml";
 
 /// The first version that names listeners after their ports by default.
 const NAMED_BY_PORT: Version = Version(1, 10);
@@ -58,7 +54,26 @@ spec:
   bootstrap: {type: Merge, value: $bootstrap}
 ";
 
-pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
+/// Lets the Gateway use the EnvoyProxy.
+const PARAMETERS: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: $gateway, namespace: $namespace}
+spec:
+  infrastructure:
+    parametersRef: {group: gateway.envoyproxy.io, kind: EnvoyProxy, name: weir}
+";
+
+/// A patch of the Gateway.
+pub fn parameters(rendering: &Rendering<'_>) -> Tree {
+    let values = [
+        ("gateway", rendering.arguments.gateway.as_str().into()),
+        ("namespace", rendering.namespace("default").into()),
+    ];
+    Tree::template(PARAMETERS, &values)
+}
+
+pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     let arguments = rendering.arguments;
     let shipped = Shipped::new(rendering)?;
     let namespace = rendering.namespace("default");
@@ -69,7 +84,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     ];
     let mut made = vec![(proxy_comment(rendering), proxy(rendering, &shipped, &namespace))];
     if arguments.store == Store::Tls {
-        made.push((Vec::new(), secret(&namespace, rendering.password_file())));
+        made.push((Vec::new(), password_source(rendering, &arguments.proxy_namespace)));
     }
     let mut patches = Vec::new();
     for (kind, value) in parts(rendering, &shipped) {
@@ -81,7 +96,15 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     match &arguments.image {
         Some(image) if !rendering.reads_bodies() => {
             values.push(("url", image.trim_start_matches("oci://").into()));
-            made.push((Vec::new(), Tree::template(EXTENSION, &values)));
+            let mut extension = Tree::template(EXTENSION, &values);
+            if let (Some(variable), Some(Tree::List(plugins))) =
+                (rendering.secret_variable(), extension.at_mut(&["spec", "wasm"]))
+                && let Some(Tree::Map(plugin)) = plugins.first_mut()
+            {
+                let yaml = "{hostKeys: [$variable]}";
+                plugin.set("env", Tree::template(yaml, &[("variable", variable.into())]));
+            }
+            made.push((Vec::new(), extension));
         }
         Some(_) => {
             return Err(String::from(
@@ -99,11 +122,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
         "Envoy Gateway applies it only with `extensionApis: {enableEnvoyPatchPolicy: true}` in its own configuration.",
     );
     made.push((vec![comment], Tree::template(PATCHES, &values)));
-    if let Some((comment, _)) = made.first_mut() {
-        let head = "Made by `weir render --for envoy-gateway`. Apply with `kubectl apply -f`.";
-        comment.insert(0, String::from(head));
-    }
-    Ok(documents(made))
+    Ok(made)
 }
 
 /// Puts the limiter before the router of a listener. If a policy reads bodies, the listener also keeps as much of them.
@@ -142,21 +161,21 @@ operation: {op: add, path: /per_connection_buffer_limit_bytes, value: $bytes}
 }
 
 fn proxy_comment(rendering: &Rendering<'_>) -> Vec<String> {
-    let mut lines = vec![
-        "The proxies, with weir.wasm as a file, which the bridge is loaded from:",
-        "  kubectl -n NAMESPACE-OF-THE-PROXIES create configmap weir-wasm --from-file=weir.wasm",
-    ];
-    if rendering.arguments.store == Store::Tls {
-        lines.push("The password is one line in a file, `user:password`:");
-        lines.push("  kubectl -n NAMESPACE-OF-THE-PROXIES create secret generic weir-redis --from-file=password=FILE");
+    if rendering.is_for_gitops() {
+        return Vec::new();
     }
-    lines.push("Name it in the Gateway's `infrastructure.parametersRef`, or add its parts to the EnvoyProxy that you have.");
-    lines.into_iter().map(str::to_owned).collect()
+    let mut lines =
+        vec![String::from("The proxies, with the plugin as a file, which the bridge is loaded from:")];
+    lines.extend(by_hand(rendering, &rendering.arguments.proxy_namespace));
+    lines.push(String::from(
+        "Name it in the Gateway's `infrastructure.parametersRef`, or add its parts to the EnvoyProxy that you have.",
+    ));
+    lines
 }
 
 /// The proxies: what is mounted, and what their bootstrap needs.
 fn proxy(rendering: &Rendering<'_>, shipped: &Shipped, namespace: &str) -> Tree {
-    let (volumes, mounts) = mounted(rendering);
+    let mounted = Mounted::of(rendering);
     // The labels of metrics.
     let mut bootstrap = Map::new();
     if let Some(stats) = shipped.tree.get("stats_config") {
@@ -172,44 +191,14 @@ fn proxy(rendering: &Rendering<'_>, shipped: &Shipped, namespace: &str) -> Tree 
     }
     let values = [
         ("namespace", namespace.into()),
-        ("volumes", volumes),
-        ("mounts", mounts),
+        ("volumes", mounted.volumes),
+        ("mounts", mounted.mounts),
         ("bootstrap", Tree::from(bootstrap).yaml().into()),
     ];
-    Tree::template(PROXY, &values)
-}
-
-/// The volumes of the proxies' pods, and where they are mounted.
-pub fn mounted(rendering: &Rendering<'_>) -> (Tree, Tree) {
-    let code = code(rendering);
-    let values = [
-        ("code", folder_of(&code).into()),
-        ("config", PASSWORD_FOLDER.into()),
-        ("password", folder_of(rendering.password_file()).into()),
-    ];
-    let mut volumes = String::from("- {name: weir-wasm, configMap: {name: weir-wasm}}\n");
-    let mut mounts = String::from("- {name: weir-wasm, mountPath: $code, readOnly: true}\n");
-    if rendering.arguments.store == Store::Tls {
-        volumes += "- {name: weir, configMap: {name: weir}}\n- {name: weir-redis, secret: {secretName: weir-redis}}\n";
-        mounts += "- {name: weir, mountPath: $config, readOnly: true}\n- {name: weir-redis, mountPath: $password, readOnly: true}\n";
+    let mut proxy = Tree::template(PROXY, &values);
+    let container = proxy.at_mut(&["spec", "provider", "kubernetes", "envoyDeployment", "container"]);
+    if let (Some(variables), Some(Tree::Map(container))) = (mounted.variables, container) {
+        container.set("env", variables);
     }
-    (Tree::template(&volumes, &values), Tree::template(&mounts, &values))
-}
-
-/// A file that tells Envoy where the password is. The password itself stays in a Secret that is mounted.
-pub fn secret(namespace: &str, password_file: &str) -> Tree {
-    let yaml = r#"
-resources:
-- "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
-  name: redis-password
-  generic_secret: {secret: {filename: $file}}
-"#;
-    let text = Tree::template(yaml, &[("file", password_file.into())]).yaml();
-    let yaml = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: weir, namespace: $namespace}
-data: {redis-password.yaml: $text}
-";
-    Tree::template(yaml, &[("namespace", namespace.into()), ("text", text.into())])
+    proxy
 }

@@ -6,8 +6,9 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::connections::Kind;
+use super::mount::{Mounted, PASSWORD_SOURCE, by_hand, password_source};
 use super::shipped::Shipped;
-use super::{Failure, Rendering, Store, documents};
+use super::{Document, Failure, Rendering, Store};
 use crate::envoys::Version;
 use crate::tree::{Map, Tree};
 
@@ -82,7 +83,7 @@ match:
 patch: {operation: INSERT_BEFORE, value: $filter}
 ";
 
-pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
+pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     let arguments = rendering.arguments;
     let shipped = Shipped::new(rendering)?;
     let namespace = rendering.namespace("istio-system");
@@ -97,7 +98,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     ];
     let mut made = Vec::new();
     if arguments.store == Store::Tls {
-        made.push((Vec::new(), super::gateway::secret(&namespace, rendering.password_file())));
+        made.push((Vec::new(), password_source(rendering, &namespace)));
     }
     let mut patches = connections(rendering, &shipped);
     patches.push(Tree::template(UNDERSCORES, &[("context", arguments.context.word().into())]));
@@ -124,7 +125,14 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
                 "Before Istio 1.27 there is no FAIL_RELOAD: after a trap, a proxy answers 503 until its configuration changes.",
             ));
         }
-        made.push((comment, Tree::template(PLUGIN, &values)));
+        let mut plugin = Tree::template(PLUGIN, &values);
+        if let (Some(variable), Some(Tree::Map(spec))) =
+            (rendering.secret_variable(), plugin.at_mut(&["spec"]))
+        {
+            let yaml = "{env: [{name: $variable, valueFrom: HOST}]}";
+            spec.set("vmConfig", Tree::template(yaml, &[("variable", variable.into())]));
+        }
+        made.push((comment, plugin));
     } else {
         let filter = shipped.filter().ok_or("the shipped file has no limiter")?;
         let context = arguments.context.word().into();
@@ -132,34 +140,23 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     }
     values.push(("patches", patches.into()));
     made.push((connections_comment(rendering, &namespace), Tree::template(FILTER, &values)));
-    let head = String::from("Made by `weir render --for istio`. Apply with `kubectl apply -f`.");
-    if let Some((comment, _)) = made.first_mut() {
-        comment.insert(0, head);
-    }
-    Ok(documents(made))
+    Ok(made)
 }
 
 /// What has to be mounted, and how.
 fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
-    let mut lines = vec![
-        String::from(
-            "The connection to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only. Mount it:",
-        ),
-        format!("  kubectl -n {namespace} create configmap weir-wasm --from-file=weir.wasm"),
-    ];
-    if rendering.arguments.store == Store::Tls {
-        lines.push(String::from("The password is one line in a file, `user:password`:"));
-        lines.push(format!(
-            "  kubectl -n {namespace} create secret generic weir-redis --from-file=password=FILE"
-        ));
+    let mut lines = vec![String::from(
+        "The connection to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only.",
+    )];
+    if rendering.is_for_gitops() {
+        return lines;
     }
-    let (volumes, mounts) = super::gateway::mounted(rendering);
-    let (volumes, mounts) = (volumes.json(), mounts.json());
-    match rendering.arguments.context {
+    lines.push(String::from("Mount it:"));
+    lines.extend(by_hand(rendering, namespace));
+    let (context, mounted) = (rendering.arguments.context, Mounted::of(rendering));
+    match context {
         Context::Gateway => {
-            let proxy = json!({ "name": "istio-proxy", "volumeMounts": mounts });
-            let pod = json!({ "volumes": volumes, "containers": [proxy] });
-            let patch = json!({ "spec": { "template": { "spec": pod } } });
+            let patch = json!({ "spec": { "template": mounted.template(context).json() } });
             lines.push(String::from(
                 "Add the volumes to the gateway's Deployment, here DEPLOYMENT. Annotations for volumes have no effect in gateways:",
             ));
@@ -167,8 +164,8 @@ fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String
         }
         Context::SidecarInbound => {
             lines.push(String::from("Annotate the pods, in the template of their Deployment, with"));
-            lines.push(format!("  sidecar.istio.io/userVolume: '{volumes}'"));
-            lines.push(format!("  sidecar.istio.io/userVolumeMount: '{mounts}'"));
+            lines.push(format!("  sidecar.istio.io/userVolume: '{}'", mounted.volumes.json()));
+            lines.push(format!("  sidecar.istio.io/userVolumeMount: '{}'", mounted.mounts.json()));
         }
     }
     lines
@@ -196,7 +193,7 @@ pub fn parts(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<(Kind, Map)> {
             if tree.text_of("name") == "redis-password"
                 && let Some(map) = tree.map_mut()
             {
-                map.replace("sds_config", super::watched(super::gateway::PASSWORD_SOURCE));
+                map.replace("sds_config", super::watched(PASSWORD_SOURCE));
             }
         });
         if let Tree::Map(part) = tree { part } else { Map::new() }

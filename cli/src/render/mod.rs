@@ -7,12 +7,18 @@
 //! | `connections.rs` | the connection from the limiter to the Redis of each region |
 //! | `envoy.rs` | a bootstrap, or files that Envoy watches |
 //! | `istio.rs` | WasmPlugin and EnvoyFilter |
+//! | `mount.rs` | what the pods of the proxies need in Kubernetes |
 //! | `gateway.rs` | EnvoyExtensionPolicy and EnvoyPatchPolicy |
+//! | `helm.rs` | the same as a chart of Helm |
+//! | `kustomize.rs` | the resources of one of these two, and what mounts the plugin, as a component of Kustomize |
 
 mod connections;
 mod envoy;
 mod gateway;
+mod helm;
 mod istio;
+mod kustomize;
+mod mount;
 mod shipped;
 
 use std::fs;
@@ -20,8 +26,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 
 use super::check;
+use super::document::Syntax;
 use super::envoys::{self, Version};
 use super::finding::{Finding, Severity};
 use super::source::Source;
@@ -75,11 +83,23 @@ pub(super) struct Arguments {
     admin: String,
     /// With `--for envoy`: write bootstrap.yaml, and lds.yaml, cds.yaml and ecds.yaml, which Envoy watches, into this folder. By default
     /// one bootstrap is printed.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", group = "folder")]
     files: Option<PathBuf>,
-    /// With `--files`: overwrite files that were edited, or that this command did not make.
-    #[arg(long, requires = "files")]
+    /// With `--for istio` and `--for envoy-gateway`: write a component of Kustomize into this folder: the resources, and the patch that mounts
+    /// the plugin. The folder holds weir.wasm, unless `--image-volume` is given.
+    #[arg(long, value_name = "FOLDER", group = "folder")]
+    kustomize: Option<PathBuf>,
+    /// With `--for istio` and `--for envoy-gateway`: write a chart of Helm into this folder. Its values are the configuration. It needs
+    /// `--image-volume`.
+    #[arg(long, value_name = "FOLDER", group = "folder")]
+    helm: Option<PathBuf>,
+    /// With `--files`, `--kustomize` and `--helm`: overwrite files that were edited, or that this command did not make.
+    #[arg(long, requires = "folder")]
     force: bool,
+    /// With `--for istio` and `--for envoy-gateway`: the OCI image with the plugin, which the pods mount as an image volume. By default they
+    /// mount a ConfigMap with weir.wasm.
+    #[arg(long, value_name = "REFERENCE")]
+    image_volume: Option<String>,
     /// The namespace of what is made. By default that of Istio's gateways, `istio-system`, or `default`.
     #[arg(long)]
     namespace: Option<String>,
@@ -89,6 +109,12 @@ pub(super) struct Arguments {
     /// With `--for istio`: which proxies these are.
     #[arg(long, value_enum, default_value_t = istio::Context::Gateway)]
     context: istio::Context,
+    /// With `--for istio --kustomize`: the Deployment of the proxies. By default that of Istio's gateway, `istio-ingressgateway`.
+    #[arg(long, value_name = "NAME")]
+    deployment: Option<String>,
+    /// With `--for envoy-gateway`: the namespace of the proxies, where their ConfigMaps and Secrets are.
+    #[arg(long, value_name = "NAMESPACE", default_value = "envoy-gateway-system")]
+    proxy_namespace: String,
     /// With `--for envoy-gateway`: the Gateway.
     #[arg(long, default_value = "eg")]
     gateway: String,
@@ -126,13 +152,31 @@ struct Rendering<'a> {
     arguments: &'a Arguments,
     limiter: Tree,
     config: Config,
+    /// The configuration as it is written.
+    values: Value,
     /// The oldest version that the output is for, as numbers.
     version: Version,
+    /// What is mounted in Kubernetes.
+    names: mount::Names,
 }
+
+/// A document, with lines of comment above it.
+type Document = (Vec<String>, Tree);
 
 impl Rendering<'_> {
     fn namespace(&self, default: &str) -> String {
+        let default = if self.arguments.helm.is_some() { helm::NAMESPACE } else { default };
         self.arguments.namespace.clone().unwrap_or_else(|| default.to_owned())
+    }
+
+    /// Whether values come in place of the limiter.
+    fn is_template(&self) -> bool {
+        self.limiter == helm::limiter()
+    }
+
+    /// Whether files are written that somebody else applies, so that they show no commands for what they have.
+    const fn is_for_gitops(&self) -> bool {
+        self.arguments.kustomize.is_some() || self.arguments.helm.is_some()
     }
 
     /// Where the password is, in Envoy's file system.
@@ -142,6 +186,11 @@ impl Rendering<'_> {
             Platform::Istio | Platform::EnvoyGateway => "/etc/weir-redis/password",
         };
         self.arguments.password_file.as_deref().unwrap_or(default)
+    }
+
+    /// The variable of the proxies' environment with the secret of hashes, if the configuration names one.
+    fn secret_variable(&self) -> Option<&str> {
+        self.config.store.hash_secret_env.as_deref()
     }
 
     /// Whether Envoy has to show the plugin the bodies of requests that wait.
@@ -188,6 +237,10 @@ impl Rendering<'_> {
     }
 }
 
+/// Why a secret is refused where Kubernetes keeps what is rendered.
+const IN_CLEAR: &str = "store.hash_secret: found a secret, allowed: hash_secret_env, the name of a variable that has it, because whoever \
+    may read the resources, or Git, would read the secret";
+
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let source = Source::read(&arguments.file)?;
     let limiters = source.limiters();
@@ -197,26 +250,50 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         Ended::Wrong(findings.iter().map(line).collect::<Vec<_>>().join("\n"))
     };
     let config = limiter.config(arguments.host.into()).map_err(lines)?;
-    if arguments.platform != Platform::Envoy && matches!(arguments.host, Host::Native) {
-        return Err(Ended::Failed(String::from(
-            "--host native is for --for envoy: the control planes load plugins, not dynamic modules",
-        )));
+    refuse_elsewhere(arguments)?;
+    if arguments.platform != Platform::Envoy && config.store.hasher.has_secret() {
+        let finding = Finding::error("configuration", limiter.place("store.hash_secret"), IN_CLEAR);
+        return Err(lines(vec![finding]));
     }
-    let rendering =
-        Rendering { arguments, limiter: Tree::from(limiter.node()), config, version: version(arguments) };
-    rendering.fits()?;
-    let files = match arguments.platform {
-        Platform::Envoy => envoy::render(&rendering)?,
-        Platform::Istio => vec![(String::from("istio.yaml"), istio::render(&rendering)?)],
-        Platform::EnvoyGateway => vec![(String::from("envoy-gateway.yaml"), gateway::render(&rendering)?)],
+    if arguments.context == istio::Context::SidecarInbound
+        && let Some(variable) = &config.store.hash_secret_env
+    {
+        tell(&format!(
+            "weir: --context sidecar-inbound: Istio takes no variable of a sidecar from a Secret. Add a container `istio-proxy` with {variable} to \
+             the pods, as Istio's page about customizing injection shows"
+        ));
+    }
+    let mut rendering = Rendering {
+        arguments,
+        limiter: Tree::from(limiter.node()),
+        values: limiter.node().json(),
+        config,
+        version: version(arguments),
+        names: mount::Names::default(),
     };
+    if let Some(folder) = &arguments.kustomize {
+        rendering.names = kustomize::names(&rendering, folder)?;
+    }
+    if arguments.helm.is_some() {
+        rendering.names = helm::names(&rendering)?;
+    }
+    rendering.fits()?;
+    let mut files = made(&rendering)?;
     review(&source, &files)?;
-    let Some(folder) = arguments.files.as_ref().filter(|_| arguments.platform == Platform::Envoy) else {
+    if arguments.helm.is_some() {
+        let values = if limiter.carrier.is_some() { rendering.limiter.yaml() } else { source.text.clone() };
+        rendering.limiter = helm::limiter();
+        let (name, documents) = resources(&rendering)?;
+        files = helm::files(&rendering, &values, name, documents);
+    }
+    let Some(folder) = [&arguments.files, &arguments.kustomize, &arguments.helm].into_iter().flatten().next()
+    else {
         for (_, text) in &files {
             out.write_all(text.as_bytes()).map_err(failed)?;
         }
         return Ok(Found::Nothing);
     };
+    let files: Vec<_> = files.into_iter().map(|(name, text)| sealed(arguments, name, text)).collect();
     if !arguments.force {
         refuse_edited(folder, &files)?;
     }
@@ -225,6 +302,51 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         writeln!(out, "{}", words::file(&folder.join(name))).map_err(failed)?;
     }
     Ok(Found::Nothing)
+}
+
+/// The options that have no effect on this platform.
+fn refuse_elsewhere(arguments: &Arguments) -> Result<(), Failure> {
+    let is_envoy = arguments.platform == Platform::Envoy;
+    if !is_envoy && matches!(arguments.host, Host::Native) {
+        return Err(String::from(
+            "--host native is for --for envoy: the control planes load plugins, not dynamic modules",
+        ));
+    }
+    let options = [
+        ("--files", arguments.files.is_some(), is_envoy, "--for envoy"),
+        ("--kustomize", arguments.kustomize.is_some(), !is_envoy, "--for istio and envoy-gateway"),
+        ("--helm", arguments.helm.is_some(), !is_envoy, "--for istio and envoy-gateway"),
+        ("--image-volume", arguments.image_volume.is_some(), !is_envoy, "--for istio and envoy-gateway"),
+    ];
+    match options.iter().find(|(_, is_given, is_for, _)| *is_given && !is_for) {
+        Some((option, _, _, platforms)) => Err(format!("{option} is for {platforms}")),
+        None => Ok(()),
+    }
+}
+
+/// The files of the platform, each with its name.
+fn made(rendering: &Rendering<'_>) -> Result<Vec<(String, String)>, Failure> {
+    if rendering.arguments.platform == Platform::Envoy {
+        return envoy::render(rendering);
+    }
+    let (name, mut made) = resources(rendering)?;
+    if rendering.arguments.kustomize.is_some() {
+        return kustomize::files(rendering, name, made);
+    }
+    if let Some((comment, _)) = made.first_mut() {
+        let platform = name.trim_end_matches(".yaml");
+        let head = format!("Made by `weir render --for {platform}`. Apply with `kubectl apply -f`.");
+        comment.insert(0, head);
+    }
+    Ok(vec![(name.to_owned(), text_of(made))])
+}
+
+/// The resources of Kubernetes, and the name of their file.
+fn resources(rendering: &Rendering<'_>) -> Result<(&'static str, Vec<Document>), Failure> {
+    Ok(match rendering.arguments.platform {
+        Platform::EnvoyGateway => ("envoy-gateway.yaml", gateway::documents(rendering)?),
+        _ => ("istio.yaml", istio::documents(rendering)?),
+    })
 }
 
 /// What `weir check` says about it. An error is a mistake of this command, and nothing is printed then. What the file has that was
@@ -246,20 +368,38 @@ fn review(given: &Source, files: &[(String, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the first line of a file begins with; the rest of that line is the sum of what follows.
-const MADE: &str = "# Made by `weir render --for envoy`, sum ";
+/// What the first line of a file begins with; the rest of that line is an option, and the sum of what follows.
+const MADE: &str = "# Made by `weir render ";
 
-/// The text of a file with a line above it by which this command knows later whether it was edited.
-fn sealed(text: &str) -> String {
-    format!("{MADE}{}\n{text}", sha1_smol::Sha1::from(text).digest())
+/// The text of a file with a line above it by which this command knows later whether it was edited. JSON has no comments.
+fn sealed(arguments: &Arguments, name: String, text: String) -> (String, String) {
+    let option = match (&arguments.kustomize, &arguments.helm) {
+        (Some(_), _) => "--kustomize",
+        (_, Some(_)) => "--helm",
+        _ => "--for envoy",
+    };
+    let text = if is_json(&name) { text } else { format!("{MADE}{option}`, sum {}\n{text}", sum(&text)) };
+    (name, text)
+}
+
+fn is_json(name: &str) -> bool {
+    Syntax::of(name) == Syntax::Json
+}
+
+fn sum(text: &str) -> String {
+    sha1_smol::Sha1::from(text).digest().to_string()
 }
 
 fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
+    let is_as_made = |old: &str| {
+        old.split_once('\n').is_some_and(|(first, rest)| {
+            first.starts_with(MADE) && first.rsplit_once("`, sum ").is_some_and(|(_, is)| is == sum(rest))
+        })
+    };
     let is_edited = |(name, text): &&(String, String)| {
         let Ok(old) = fs::read(folder.join(name)) else { return false };
         let old = String::from_utf8_lossy(&old);
-        let as_made = old.split_once('\n').is_some_and(|(_, rest)| sealed(rest) == old);
-        !as_made && old != *text
+        !is_as_made(&old) && old != *text && !is_json(name)
     };
     let edited: Vec<String> =
         files.iter().filter(is_edited).map(|(name, _)| words::file(&folder.join(name))).collect();
@@ -275,9 +415,12 @@ fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failur
 /// Puts each file in place as a whole: Envoy watches for files that are moved there.
 fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
     let said = |path: &Path, error: &io::Error| format!("{}: {error}", words::file(path));
-    fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
     for (name, text) in files {
-        let (path, partial) = (folder.join(name), folder.join(format!(".{name}.partial")));
+        let path = folder.join(name);
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let partial = path.with_file_name(format!(".{file}.partial"));
+        let folder = path.parent().unwrap_or(folder);
+        fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
         fs::write(&partial, text).map_err(|error| said(&partial, &error))?;
         fs::rename(&partial, &path).map_err(|error| said(&path, &error))?;
     }
@@ -318,8 +461,8 @@ fn folder_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("/", |(folder, _)| folder)
 }
 
-/// Documents of a file, each with lines of comment above it.
-fn documents(documents: Vec<(Vec<String>, Tree)>) -> String {
+/// The text of a file with these documents.
+fn text_of(documents: Vec<Document>) -> String {
     let mut text = String::new();
     for (comment, document) in documents {
         if !text.is_empty() {

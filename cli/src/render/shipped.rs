@@ -106,7 +106,9 @@ impl Shipped {
     }
 
     fn limiter(&mut self, rendering: &Rendering<'_>) {
-        let (limiter, reads_bodies) = (&rendering.limiter, rendering.reads_bodies());
+        let (limiter, reads_bodies) =
+            (&rendering.limiter, rendering.reads_bodies() || rendering.is_template());
+        let variable = rendering.secret_variable();
         self.tree.change(&mut |tree| {
             for (name, field) in [("root_id", "configuration"), ("filter_name", "filter_config")] {
                 if tree.text_of(name) != "weir.limiter" {
@@ -114,6 +116,11 @@ impl Shipped {
                 }
                 if let Some(Tree::Map(configuration)) = tree.at_mut(&[field]) {
                     configuration.replace("value", limiter.clone());
+                }
+                if let (Some(variable), Some(Tree::Map(machine))) = (variable, tree.at_mut(&["vm_config"])) {
+                    let yaml = "{host_env_keys: [$variable]}";
+                    machine
+                        .set("environment_variables", Tree::template(yaml, &[("variable", variable.into())]));
                 }
                 if reads_bodies
                     && name == "root_id"
@@ -189,9 +196,11 @@ impl Shipped {
 
 /// Where weir's code is, in Envoy's file system.
 pub fn code(rendering: &Rendering<'_>) -> String {
-    let default = match rendering.arguments.host {
-        Host::Wasm => "/etc/weir/weir.wasm",
-        Host::Native => "/etc/weir/libweir.so",
+    let default = match (rendering.arguments.host, &rendering.arguments.image_volume) {
+        // The image has the name that the agents of control planes look for.
+        (Host::Wasm, Some(_)) => "/etc/weir/plugin.wasm",
+        (Host::Wasm, None) => "/etc/weir/weir.wasm",
+        (Host::Native, _) => "/etc/weir/libweir.so",
     };
     rendering.arguments.code.clone().unwrap_or_else(|| default.to_owned())
 }

@@ -57,7 +57,11 @@ pub(super) struct Subject<'a> {
 
 impl Selection {
     pub fn load(&self) -> Result<Config, Ended> {
-        self.in_region.load(&self.file)
+        if self.is_open() {
+            self.in_region.load(&self.file)
+        } else {
+            self.in_region.load_for_keys(&self.file)
+        }
     }
 
     /// True if it says no subject.

@@ -28,6 +28,8 @@ fn main() -> std::process::ExitCode {
     if !support::is_full() && std::env::var_os("WEIR_HOST").is_none() {
         support::weir::Host::Native.choose();
     }
-    let ignored = [platforms::page::ignored(), nginx::ignored(), operate::ignored()].concat();
+    let ignored =
+        [platforms::kubernetes::ignored(), platforms::page::ignored(), nginx::ignored(), operate::ignored()]
+            .concat();
     support::run_with_envoy(&tests, &ignored)
 }

@@ -259,10 +259,27 @@ pub static BODY: Syntax = Syntax {
 pub static SECRET: Syntax = Syntax {
     name: "secret",
     allowed: "16 to 1024 printable characters of ASCII",
-    pattern: "^[ -~]{16,1024}$",
+    // Without the upper bound, which is `max`: regular expressions of Go, and so of Helm, count to 1000.
+    pattern: "^[ -~]{16,}$",
     max: 1024,
     number: None,
     check: |text| ok_if(text.len() >= 16 && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))),
+};
+
+/// Names of environment variables (POSIX).
+pub static VARIABLE: Syntax = Syntax {
+    name: "variable",
+    allowed: "1 to 256 letters, digits or `_`, the first no digit",
+    pattern: "^[A-Za-z_][A-Za-z0-9_]{0,255}$",
+    max: 256,
+    number: None,
+    check: |text| {
+        ok_if(
+            !text.is_empty()
+                && !text.starts_with(|first: char| first.is_ascii_digit())
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
+        )
+    },
 };
 
 /// The prefix of keys: nothing that a pattern of `SCAN` or of an ACL would read as more than itself.

@@ -149,7 +149,9 @@ impl RootContext for Root {
             .ok()
             .flatten()
             .unwrap_or_default();
-        match Config::parse(&json) {
+        let config = Config::parse(&json);
+        match config.and_then(|config| config.with_secret(weir_pause::variable).map_err(|error| vec![error]))
+        {
             Ok(config) => {
                 if is_news(&json) {
                     log::info!("{}", version::loaded(config.policies.len(), config.hash));

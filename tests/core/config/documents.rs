@@ -152,6 +152,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
     let beyond = [
         "a field twice",
         "durations out of bounds",
+        "two secrets",
         "replicas that redis_proxy cannot wait for, in bounds",
         "a denial_ttl that is too long",
         "intervals of usage that are no part of a day",

@@ -118,6 +118,35 @@ fn credentials() {
     }
 }
 
+/// The secret of a variable hashes as the same secret in the configuration. A file's last line feed is no part of it.
+#[test]
+fn a_secret_in_the_environment() {
+    const SECRET: &str = "a secret of tests";
+    let text = format!(
+        r#"{{"store": {{"hash_secret_env": "HASH"}}, "policies": [{{"name": "p", {LIMITS}, "subject": [{DEFAULT}]}}]}}"#
+    );
+    let request = request("GET /\nx-api-key: K1");
+    let with = |value: Option<&str>| {
+        config(&text).with_secret(|name| value.filter(|_| name == "HASH").map(str::to_owned))
+    };
+    let wanted = tag_of(&ValueHasher::with_secret(SECRET.as_bytes()), "K1");
+    for value in [SECRET, "a secret of tests\n", "a secret of tests\r\n"] {
+        let config = with(Some(value)).expect("a secret");
+        assert!(!config.store.lacks_secret());
+        assert_eq!(tag(&config, &request), wanted, "{value:?}");
+    }
+    assert!(config(&text).store.lacks_secret());
+    let allowed = "a variable of the environment with 16 to 1024 printable characters of ASCII";
+    for (value, found) in [
+        (None, "no such variable"),
+        (Some("fifteen letters"), "a text of 15 bytes"),
+        (Some("a secret of\n tests"), "a text of 18 bytes"),
+    ] {
+        let error = with(value).expect_err("no secret").to_string();
+        assert_eq!(error, format!("store.hash_secret_env: found \"HASH\": {found}, allowed: {allowed}"));
+    }
+}
+
 #[test]
 fn a_long_credential_is_hashed_as_a_short_one_up_to_what_is_read() {
     let found = |part: &str, key: &str| {

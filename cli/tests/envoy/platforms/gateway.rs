@@ -148,8 +148,13 @@ pub fn apply(stored: &Stored, text: &str, listener: &str) -> Value {
     if let Some(map) = of_kind(&documents, "ConfigMap") {
         std::fs::write(&sds, map["data"]["redis-password.yaml"].as_str().expect("a text")).expect("a file");
     }
+    configured(stored, &documents, listener)
+}
+
+/// The configuration of a gateway, with these resources.
+pub fn configured(stored: &Stored, documents: &[Value], listener: &str) -> Value {
     let mut config = generated(listener, stored.upstream.address());
-    let proxy = of_kind(&documents, "EnvoyProxy").expect("an EnvoyProxy");
+    let proxy = of_kind(documents, "EnvoyProxy").expect("an EnvoyProxy");
     if proxy["spec"]["bootstrap"]["type"] == "Merge" {
         let more = proxy["spec"]["bootstrap"]["value"].as_str().expect("a text");
         let more = weir_cli::envoys_reading("a.yaml", more).expect("YAML");
@@ -157,10 +162,10 @@ pub fn apply(stored: &Stored, text: &str, listener: &str) -> Value {
             config[name] = value.clone();
         }
     }
-    if let Some(policy) = of_kind(&documents, "EnvoyExtensionPolicy") {
+    if let Some(policy) = of_kind(documents, "EnvoyExtensionPolicy") {
         apply_extension(policy, &mut config);
     }
-    apply_patches(of_kind(&documents, "EnvoyPatchPolicy").expect("an EnvoyPatchPolicy"), &mut config);
+    apply_patches(of_kind(documents, "EnvoyPatchPolicy").expect("an EnvoyPatchPolicy"), &mut config);
     config
 }
 

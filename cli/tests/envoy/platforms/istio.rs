@@ -134,8 +134,13 @@ pub fn apply(stored: &Stored, text: &str) -> Value {
     if let Some(map) = of_kind(&documents, "ConfigMap") {
         fs::write(&sds, map["data"]["redis-password.yaml"].as_str().expect("a text")).expect("a file");
     }
+    configured(stored, &documents)
+}
+
+/// The configuration of a gateway, with an EnvoyFilter.
+pub fn configured(stored: &Stored, documents: &[Value]) -> Value {
     let mut config = generated(stored.upstream.address());
-    apply_filter(of_kind(&documents, "EnvoyFilter").expect("an EnvoyFilter"), &mut config);
+    apply_filter(of_kind(documents, "EnvoyFilter").expect("an EnvoyFilter"), &mut config);
     config
 }
 

@@ -5,6 +5,7 @@
 mod envoy;
 mod gateway;
 mod istio;
+pub mod kubernetes;
 pub mod page;
 mod stored;
 
@@ -18,7 +19,7 @@ use serde_json::Value;
 use stored::Stored;
 
 pub fn tests() -> Vec<(&'static str, fn())> {
-    [envoy::TESTS, istio::TESTS, gateway::TESTS, page::TESTS].concat()
+    [envoy::TESTS, istio::TESTS, gateway::TESTS, &kubernetes::tests(), page::TESTS].concat()
 }
 
 /// Three requests, and no more in a day.

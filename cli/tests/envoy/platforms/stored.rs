@@ -83,6 +83,11 @@ impl Stored {
         all
     }
 
+    /// The keys of the first node.
+    pub fn keys(&self) -> String {
+        call(&mut self.nodes[0].connect(), &["KEYS", "*"])
+    }
+
     /// True if the store has run scripts. It has not if Envoy spoke to something else.
     pub fn asked(&self) -> bool {
         let nodes = self._cluster.as_ref().map_or(&self.nodes, |cluster| &cluster.nodes);

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the pods of the proxies need in Kubernetes: volumes, and where they are mounted.
+
+use sha1_smol::Sha1;
+
+use super::istio::Context;
+use super::shipped::code;
+use super::{Rendering, Store, folder_of};
+use crate::tree::{Map, Tree};
+
+/// The folder of the file that tells Envoy where the password is.
+const PASSWORD_FOLDER: &str = "/etc/weir-config";
+/// And that file.
+pub const PASSWORD_SOURCE: &str = "/etc/weir-config/redis-password.yaml";
+
+/// The names of the ConfigMaps that are mounted.
+pub struct Names {
+    /// The plugin.
+    pub plugin: String,
+    /// Where the password is.
+    pub password_source: String,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { plugin: String::from("weir-wasm"), password_source: String::from("weir") }
+    }
+}
+
+impl Names {
+    /// Names that change with the content.
+    pub fn hashed(plugin: &[u8], password_source: &str) -> Self {
+        let hashed = |name: &str, content: &[u8]| {
+            let hash = Sha1::from(content).digest().to_string();
+            format!("{name}-{}", hash.get(..10).unwrap_or_default())
+        };
+        let Self { plugin: of_plugin, password_source: of_source } = Self::default();
+        Self {
+            plugin: hashed(&of_plugin, plugin),
+            password_source: hashed(&of_source, password_source.as_bytes()),
+        }
+    }
+}
+
+/// What is added to the pods of the proxies.
+pub struct Mounted {
+    pub volumes: Tree,
+    /// Of Envoy's container.
+    pub mounts: Tree,
+    /// Of Envoy's container, if the configuration names one.
+    pub variables: Option<Tree>,
+}
+
+impl Mounted {
+    pub fn of(rendering: &Rendering<'_>) -> Self {
+        let (arguments, names, code) = (rendering.arguments, &rendering.names, code(rendering));
+        let mut volumes = Vec::new();
+        let mut mounts = Vec::new();
+        let mut add = |source: &str, path: &str, values: &[(&str, Tree)]| {
+            let volume = Tree::template(source, values);
+            let yaml = "{name: $name, mountPath: $path, readOnly: true}";
+            let named = [("name", volume.text_of("name").into()), ("path", path.into())];
+            mounts.push(Tree::template(yaml, &named));
+            volumes.push(volume);
+        };
+        let plugin = match &arguments.image_volume {
+            Some(_) => "{name: weir-wasm, image: {reference: $image, pullPolicy: IfNotPresent}}",
+            None => "{name: weir-wasm, configMap: {name: $plugin}}",
+        };
+        let values = [
+            ("image", arguments.image_volume.as_deref().unwrap_or_default().into()),
+            ("plugin", names.plugin.as_str().into()),
+            ("source", names.password_source.as_str().into()),
+        ];
+        add(plugin, folder_of(&code), &values);
+        if arguments.store == Store::Tls {
+            add("{name: weir, configMap: {name: $source}}", PASSWORD_FOLDER, &values);
+            let password = folder_of(rendering.password_file());
+            add("{name: weir-redis, secret: {secretName: weir-redis}}", password, &values);
+        }
+        let variables = rendering.secret_variable().map(|name| {
+            let yaml = "[{name: $name, valueFrom: {secretKeyRef: {name: weir-hash, key: secret}}}]";
+            Tree::template(yaml, &[("name", name.into())])
+        });
+        Self { volumes: volumes.into(), mounts: mounts.into(), variables }
+    }
+}
+
+impl Mounted {
+    /// The same, for the template of pods of Istio's.
+    pub fn template(self, context: Context) -> Tree {
+        let Self { volumes, mounts, variables } = self;
+        match context {
+            Context::Gateway => {
+                let mut proxy = Map::from([("name", "istio-proxy".into()), ("volumeMounts", mounts)]);
+                if let Some(variables) = variables {
+                    proxy.set("env", variables);
+                }
+                let yaml = "{spec: {volumes: $volumes, containers: [$proxy]}}";
+                Tree::template(yaml, &[("volumes", volumes), ("proxy", proxy.into())])
+            }
+            // Istio adds the container, with the mounts of the annotation. Kustomize would not find the names of volumes in an annotation.
+            Context::SidecarInbound => {
+                let yaml = "{metadata: {annotations: {sidecar.istio.io/userVolumeMount: $mounts}}, spec: {volumes: $volumes}}";
+                Tree::template(yaml, &[("volumes", volumes), ("mounts", mounts.json().to_string().into())])
+            }
+        }
+    }
+}
+
+/// The ConfigMap of a file that tells Envoy where the password is. The password itself stays in a Secret that is mounted.
+pub fn password_source(rendering: &Rendering<'_>, namespace: &str) -> Tree {
+    let data = Map::from([("redis-password.yaml", password_source_file(rendering).into())]);
+    let yaml = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: $name, namespace: $namespace}
+data: $data
+";
+    let name = rendering.names.password_source.as_str().into();
+    Tree::template(yaml, &[("name", name), ("namespace", namespace.into()), ("data", data.into())])
+}
+
+/// That file.
+pub fn password_source_file(rendering: &Rendering<'_>) -> String {
+    let yaml = r#"
+resources:
+- "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
+  name: redis-password
+  generic_secret: {secret: {filename: $file}}
+"#;
+    Tree::template(yaml, &[("file", rendering.password_file().into())]).yaml()
+}
+
+/// How to make by hand what is mounted, in the namespace of the proxies.
+pub fn by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    if rendering.arguments.image_volume.is_none() {
+        lines.push(format!("  kubectl -n {namespace} create configmap weir-wasm --from-file=weir.wasm"));
+    }
+    lines.extend(secrets_by_hand(rendering, namespace));
+    lines
+}
+
+/// How to make the Secrets, which no file has.
+pub fn secrets_by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    if rendering.arguments.store == Store::Tls {
+        lines.extend([
+            String::from("The password is one line in a file, `user:password`:"),
+            format!("  kubectl -n {namespace} create secret generic weir-redis --from-file=password=FILE"),
+        ]);
+    }
+    if let Some(variable) = rendering.secret_variable() {
+        lines.extend([
+            format!("The variable {variable} is the secret of hashes, in one line of a file:"),
+            format!("  kubectl -n {namespace} create secret generic weir-hash --from-file=secret=FILE"),
+        ]);
+    }
+    lines
+}
