@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use weir::body::{self, Fields, Form as BodyForm, HtmlForm, Paths, Value};
-use weir::bridge::{Bridge, HEAD, Output};
+use weir::bridge::{Bridge, HEAD, Output, replies};
 use weir::config::{Config, Evaluation};
 use weir::random::Random;
 use weir::request::client_ip::{Network, Proxies, Trust, connection};
@@ -75,25 +75,34 @@ pub fn resp(input: &[u8]) {
 ///
 /// The input is credentials or nothing, then the bytes of the limiter and of Redis in turns, with a byte 0xFE between them, and a
 /// number that chooses the cuts. Bytes of the limiter after a byte 0xFD get the head of a message. Otherwise hardly any mutation
-/// would leave a whole message.
+/// would leave a whole message. Redis ends its connection together with bytes before a byte 0xFC.
 pub fn bridge(input: &[u8]) {
     let (mut dice, said) = Dice::after(input);
     let mut said = said.split(|&byte| byte == 0xfe);
     let credentials = said.next().filter(|credentials| !credentials.is_empty());
-    let turns: Vec<(bool, Vec<u8>)> = said
+    let turns: Vec<(Side, Vec<u8>)> = said
         .enumerate()
         .map(|(turn, said)| match said {
-            [0xfd, body @ ..] if turn % 2 == 0 => (true, message(body)),
-            _ => (turn % 2 == 0, said.to_vec()),
+            [0xfd, body @ ..] if turn % 2 == 0 => (Side::Limiter, message(body)),
+            _ if turn % 2 == 0 => (Side::Limiter, said.to_vec()),
+            [bytes @ .., 0xfc] if !bytes.is_empty() => (Side::Redis { ends: true }, bytes.to_vec()),
+            _ => (Side::Redis { ends: false }, said.to_vec()),
         })
         .collect();
 
     let mut whole = Wire::new(credentials);
-    turns.iter().for_each(|(limiter, said)| whole.feed(*limiter, said));
-    let pieces: Vec<(bool, &[u8])> =
-        turns.iter().flat_map(|(limiter, said)| dice.cut(said).map(|piece| (*limiter, piece))).collect();
+    turns.iter().for_each(|(side, said)| whole.feed(*side, said));
+    let mut pieces: Vec<(Side, &[u8])> = Vec::new();
+    for (side, said) in &turns {
+        // Only the last piece comes together with the end.
+        let begun = if let Side::Redis { .. } = side { Side::Redis { ends: false } } else { *side };
+        pieces.extend(dice.cut(said).map(|piece| (begun, piece)));
+        if let Some(last) = pieces.last_mut().filter(|_| !said.is_empty()) {
+            last.0 = *side;
+        }
+    }
     let mut cut = Wire::new(credentials);
-    pieces.iter().for_each(|(limiter, piece)| cut.feed(*limiter, piece));
+    pieces.iter().for_each(|(side, piece)| cut.feed(*side, piece));
     assert_eq!(whole.end(), cut.end());
 
     // In any order, a reply may come before its command. The bridge must still keep its promises.
@@ -102,7 +111,7 @@ pub fn bridge(input: &[u8]) {
         shuffled.swap(index, dice.below(index + 1));
     }
     let mut wire = Wire::new(credentials);
-    shuffled.iter().for_each(|(limiter, piece)| wire.feed(*limiter, piece));
+    shuffled.iter().for_each(|(side, piece)| wire.feed(*side, piece));
 }
 
 fn message(body: &[u8]) -> Vec<u8> {
@@ -119,6 +128,13 @@ fn values(mut bytes: &[u8]) -> usize {
         count += 1;
     }
     count
+}
+
+/// Which end of a bridge sends bytes.
+#[derive(Clone, Copy)]
+enum Side {
+    Limiter,
+    Redis { ends: bool },
 }
 
 /// A bridge, and everything that its two ends have received.
@@ -140,24 +156,28 @@ impl Wire {
         Self { bridge, greets: credentials.is_some(), ..Self::default() }
     }
 
-    fn feed(&mut self, by_limiter: bool, bytes: &[u8]) {
-        let output =
-            if by_limiter { self.bridge.on_downstream(bytes) } else { self.bridge.on_upstream(bytes, false) };
+    fn feed(&mut self, side: Side, bytes: &[u8]) {
+        let output = match side {
+            Side::Limiter => self.bridge.on_downstream(bytes),
+            Side::Redis { ends } => self.bridge.on_upstream(bytes, ends),
+        };
         match output {
             Output::Close(expected) => assert_eq!(*self.closed.get_or_insert(expected), expected),
             Output::Send(bytes) => {
                 assert_eq!(self.closed, None, "it was closed");
                 if bytes.is_empty() {
-                } else if by_limiter {
+                } else if let Side::Redis { ends } = side {
+                    assert_eq!(*bytes, *message(&bytes[HEAD..]));
+                    let (replies, is_last) = replies(&bytes[HEAD..]);
+                    assert_eq!((values(replies), is_last), (self.due, ends));
+                    self.due = 0;
+                    // Without the mark: the end of the connection may also come after the answer.
+                    self.to_limiter.extend_from_slice(&message(replies));
+                } else {
                     assert_eq!(self.due, 0, "one message at a time");
                     self.due = values(&bytes) - usize::from(self.greets);
                     self.greets = false;
                     self.to_redis.extend_from_slice(&bytes);
-                } else {
-                    assert_eq!(*bytes, *message(&bytes[HEAD..]));
-                    assert_eq!(values(&bytes[HEAD..]), self.due);
-                    self.due = 0;
-                    self.to_limiter.extend_from_slice(&bytes);
                 }
             }
         }
@@ -166,7 +186,7 @@ impl Wire {
     /// Returns the bytes that both ends have received, and the reason for which the stream closed. A close may be reported only by the next
     /// call.
     fn end(&mut self) -> (&[u8], &[u8], Option<&str>) {
-        self.feed(true, b"");
+        self.feed(Side::Limiter, b"");
         (&self.to_redis, &self.to_limiter, self.closed)
     }
 }

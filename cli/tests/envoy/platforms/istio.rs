@@ -223,7 +223,11 @@ fn fields() {
         let mut arguments = vec!["render", file.to_str().expect("UTF-8"), "--for", "istio"];
         arguments.extend(more);
         let (status, out, error) = weir(&arguments);
-        assert_eq!((status, error.as_str()), (0, ""), "{more:?}");
+        // Istio 1.26 has an older Envoy than those that weir was run with.
+        let warned = more
+            .contains(&"1.26")
+            .then_some("weir was not run with Envoy 1.34, which is older than 1.36: try it first\n");
+        assert_eq!((status, error.as_str()), (0, warned.unwrap_or_default()), "{more:?}");
         let documents = documents(&out);
         let found = of_kind(&documents, kind).and_then(|document| document.pointer(&format!("/{path}")));
         assert_eq!(found, Some(&Value::from(value)), "{more:?}: {out}");
