@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use weir_core::request::body::Body;
 use weir_core::session::{Next, Session};
@@ -51,7 +50,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: Module) {
     // SAFETY: it comes from `Arc::into_raw`, and Envoy passes it to this hook once.
-    let config = unsafe { Arc::from_raw(config.cast::<Configuration>()) };
+    let config = unsafe { pointers::take_configuration::<Configuration>(config) };
     caught("http_filter_config_destroy", || {
         config.remove();
         fault!("removal");
@@ -212,7 +211,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Envoy, _: Module,
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {
     // SAFETY: it comes from `Rc::into_raw`, and Envoy passes it to this hook once.
-    let filter = unsafe { Rc::from_raw(module.cast::<Filter>()) };
+    let filter = unsafe { pointers::take_filter::<Filter>(module) };
     filter.has_ended.set(true);
     // Whatever the engine knows of the request: the clock's scheduler must not outlive it.
     caught("http_filter_destroy", || worker::stop_request_clock(filter.envoy));

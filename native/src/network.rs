@@ -3,7 +3,6 @@
 //! connection on the connection's worker.
 
 use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -109,8 +108,8 @@ extern "C" fn envoy_dynamic_module_on_network_filter_config_new(
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_network_filter_config_destroy(config: Module) {
     // SAFETY: it comes from `Arc::into_raw`, and Envoy passes it to this hook once.
-    let config = unsafe { Arc::from_raw(config.cast::<Configuration>()) };
-    caught("network_filter_config_destroy", || drop(config));
+    let config = unsafe { pointers::take_configuration::<Configuration>(config) };
+    caught("network_filter_config_destroy", move || drop(config));
 }
 
 /// Envoy has given a connection to a worker.
@@ -125,7 +124,13 @@ extern "C" fn envoy_dynamic_module_on_network_filter_new(config: Module, envoy: 
         if let Some(listener) = configuration.listener {
             connector::accepted(listener, worker);
         }
-        Filter { envoy, configuration, worker, scheduler: Cell::new(None), is_clock: Cell::new(false) }
+        Filter {
+            envoy,
+            configuration: Arc::clone(&configuration),
+            worker,
+            scheduler: Cell::new(None),
+            is_clock: Cell::new(false),
+        }
     });
     pointers::to_filter(filter)
 }
@@ -215,7 +220,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_event(_: Envoy, module: Mod
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_network_filter_destroy(module: Module) {
     // SAFETY: it comes from `Rc::into_raw`, and Envoy passes it to this hook once.
-    let filter = unsafe { Rc::from_raw(module.cast::<Filter>()) };
+    let filter = unsafe { pointers::take_filter::<Filter>(module) };
     closed("network_filter_destroy", &filter);
     caught("network_filter_destroy", || {
         if let Some(listener) = filter.configuration.listener {

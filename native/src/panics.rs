@@ -18,6 +18,15 @@ pub fn take_count() -> u64 {
 /// replaces that. See `Limiter::replace_engine`.
 pub fn caught<T>(hook: &'static str, body: impl FnOnce() -> T) -> Option<T> {
     ran!(hook);
+    guarded(hook, body)
+}
+
+/// Drops a value, which may run any code: it may be the last reference to a limiter.
+pub fn dropped<T>(value: T) {
+    guarded("the drop of what a hook held", move || drop(value));
+}
+
+fn guarded<T>(hook: &'static str, body: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(body))
         .inspect_err(|panic| {
             CAUGHT.fetch_add(1, Ordering::Relaxed);
