@@ -214,9 +214,12 @@ extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {
     let filter = unsafe { pointers::take_filter::<Filter>(module) };
     filter.has_ended.set(true);
     // Whatever the engine knows of the request: the clock's scheduler must not outlive it.
-    caught("http_filter_destroy", || worker::stop_request_clock(filter.envoy));
+    let had_clock = caught("http_filter_destroy", || worker::stop_request_clock(filter.envoy));
     if filter.session.borrow().is_known() {
         let close = || filter.limiter.closed(&mut filter.session.borrow_mut(), filter.envoy);
         caught_or("http_filter_destroy", close, || filter.limiter.replace_engine());
+    }
+    if had_clock == Some(true) {
+        caught("http_filter_destroy", worker::replace_clock);
     }
 }

@@ -200,6 +200,11 @@ impl Limiter {
         }
     }
 
+    /// One of the requests that wait.
+    pub fn any_waiting(&self) -> Option<HttpFilter> {
+        self.state.try_borrow().ok()?.requests.any_paused()
+    }
+
     /// The headers of a response pass.
     pub fn response(&self, session: &mut Session, filter: HttpFilter, is_end: bool) {
         fault!("response");

@@ -109,7 +109,21 @@ pub fn start_clock(connection: NetworkFilter) -> bool {
 /// A connection of the clock's listener is closed.
 pub fn stop_clock(connection: NetworkFilter) {
     let is_clock = |(other, _): &mut (NetworkFilter, Clock)| *other == connection;
-    WORKER.with(|worker| worker.clock.borrow_mut().take_if(is_clock));
+    let stopped = WORKER.with(|worker| worker.clock.borrow_mut().take_if(is_clock));
+    if stopped.is_some() {
+        replace_clock();
+    }
+}
+
+/// The worker has lost a clock. If it has no other, one of the requests that wait gets a clock of its own: otherwise none of them would end in
+/// time.
+pub fn replace_clock() {
+    let has_clock =
+        WORKER.with(|worker| worker.clock.borrow().is_some() || !worker.request_clocks.borrow().is_empty());
+    if !has_clock && limiters().iter().find_map(|limiter| limiter.any_waiting()).is_some_and(ensure_clock) {
+        // The turn arms it.
+        wake();
+    }
 }
 
 /// Makes sure that a request that is about to wait has a clock. Returns whether there is one.
@@ -125,9 +139,14 @@ pub fn ensure_clock(filter: HttpFilter) -> bool {
     })
 }
 
-/// A request has ended. If it has a clock of its own, that ends too.
-pub fn stop_request_clock(filter: HttpFilter) {
-    WORKER.with(|worker| worker.request_clocks.borrow_mut().retain(|(other, _)| *other != filter));
+/// A request has ended. If it has a clock of its own, that ends too. Returns whether it had one.
+pub fn stop_request_clock(filter: HttpFilter) -> bool {
+    WORKER.with(|worker| {
+        let clocks = &mut *worker.request_clocks.borrow_mut();
+        let before = clocks.len();
+        clocks.retain(|(other, _)| *other != filter);
+        clocks.len() < before
+    })
 }
 
 fn with_clocks(act: impl Fn(&Clock)) {

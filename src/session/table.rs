@@ -67,6 +67,11 @@ impl<F: Copy + PartialEq> RequestTable<F> {
         Some(entry.filter)
     }
 
+    /// The filter of one of the requests that wait.
+    pub fn any_paused(&self) -> Option<F> {
+        self.requests.values().find(|entry| entry.is_paused).map(|entry| entry.filter)
+    }
+
     /// The filter of a request; `None` if it has ended.
     pub fn filter(&self, name: StreamId) -> Option<F> {
         self.requests.get(&name).map(|entry| entry.filter)

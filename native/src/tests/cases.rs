@@ -207,6 +207,24 @@ fn listeners_end_before_their_connections() {
     while turn(&[]) {}
 }
 
+/// Redis says nothing. The deadline holds, also when requests leave that could have got another clock.
+#[test]
+fn the_listener_of_the_clock_ends_while_requests_wait() {
+    let mut world = World::new("no clock");
+    world::close_all();
+    world.store.answers = Answers::Never;
+    until("connections again", &world.listeners(), || connections() >= 2);
+    while turn(&world.listeners()) {}
+    let limiter = Limiter::new(&config(&world.cluster).replace("10s", "50ms"));
+    let requests = ["ann", "bob", "eve"].map(|user| limiter.request(user, Within::End, None));
+    let World { store, clock, .. } = world;
+    world::close_of(&clock);
+    drop(clock);
+    requests[..2].iter().for_each(Request::cancel);
+    until("the deadline", &[&store], || requests[2].status() > 0);
+    assert_eq!(requests[2].status(), 503);
+}
+
 #[test]
 fn a_body_is_read_and_a_request_rejected_in_its_hook() {
     let world = World::new("bodies");

@@ -73,6 +73,7 @@ pub struct Stream {
 #[derive(Default)]
 pub struct Connection {
     pub id: u64,
+    pub listener: String,
     pub module: Cell<Option<Module>>,
     pub worker: u32,
     pub answers: Cell<Answers>,

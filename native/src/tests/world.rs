@@ -170,15 +170,15 @@ pub fn close(pointer: Envoy) {
     }
 }
 
-fn open(config: Module, socket: sockets::Accepted, answers: Answers) {
-    let connection = Connection { id: fresh_id(), ..Connection::default() };
-    connection.answers.set(answers);
+fn open(listener: &Listener, socket: sockets::Accepted) {
+    let connection = Connection { id: fresh_id(), listener: listener.name.clone(), ..Connection::default() };
+    connection.answers.set(listener.answers);
     *connection.socket.borrow_mut() = Some(socket);
     let id = connection.id;
     let pointer: Envoy = Box::into_raw(Box::new(connection)).cast();
     worker(|worker| worker.connections.insert(id, pointer));
     unsafe {
-        let module = envoy_dynamic_module_on_network_filter_new(config, pointer);
+        let module = envoy_dynamic_module_on_network_filter_new(listener.config, pointer);
         assert!(!module.is_null());
         (*pointer.cast::<Connection>()).module.set(Some(module));
         envoy_dynamic_module_on_network_filter_new_connection(pointer, module);
@@ -290,7 +290,7 @@ pub fn turn(listeners: &[&Listener]) -> bool {
     for listener in listeners {
         while let Some(socket) = sockets::accept(&listener.name) {
             happened = true;
-            open(listener.config, socket, listener.answers);
+            open(listener, socket);
         }
     }
     let (events, replies) = worker(|worker| {
@@ -336,8 +336,19 @@ pub fn until(what: &str, listeners: &[&Listener], mut is_so: impl FnMut() -> boo
 
 /// Closes each connection of the worker.
 pub fn close_all() {
+    close_if(|_| true);
+}
+
+/// Closes each connection of a listener.
+pub fn close_of(listener: &Listener) {
+    close_if(|connection| connection.listener == listener.name);
+}
+
+fn close_if(is_so: impl Fn(&Connection) -> bool) {
     for connection in worker(|worker| worker.connections.values().copied().collect::<Vec<_>>()) {
-        close(connection);
+        if is_so(unsafe { &*connection.cast::<Connection>() }) {
+            close(connection);
+        }
     }
 }
 
