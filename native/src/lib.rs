@@ -89,6 +89,8 @@ extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
 #[cfg(not(any(miri, all(test, feature = "interleaved"))))]
 fn now() -> Micros {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    #[cfg(test)]
+    let since = since.saturating_sub(tests::SET_BACK.get());
     Micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 

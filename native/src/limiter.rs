@@ -339,7 +339,7 @@ impl Limiter {
     }
 
     fn send(&self, outgoing: &Outgoing, now: Micros) {
-        match worker::send(self.cluster(outgoing.store), self.engine_id.get(), outgoing, now) {
+        match worker::send(self.cluster(outgoing.store), self.engine_id.get(), outgoing) {
             Ok(Sent::Now) => {}
             Ok(Sent::Connecting) => {
                 let state = &mut *self.state.borrow_mut();

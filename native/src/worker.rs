@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_core::engine::{Outgoing, Sent, StoreFailure, greeting};
 use weir_core::time::{Micros, Throttle};
 
-use crate::clock::{Clock, TICK};
+use crate::clock::{Clock, TICK, monotonic};
 use crate::connections::{BatchKey, Connections, Removed, Reply};
 use crate::envoy::{HttpFilter, NetworkFilter, Scheduler};
 use crate::limiter::{Configuration, Limiter};
@@ -174,7 +174,7 @@ pub fn scheduled(event: u64) {
     with_clocks(Clock::woken);
     let (limiters, now) = (limiters(), now());
     if event == TICK {
-        with_connections(|connections| connections.tick(now));
+        with_connections(|connections| connections.tick(monotonic()));
         while let Some(connection) = with_connections(|connections| connections.first_without_cluster()) {
             close(connection);
         }
@@ -224,7 +224,7 @@ pub fn reset() {
 
 /// A connection that leads to this cluster is there, and the next filter is ready.
 pub fn connect(connection: NetworkFilter, scheduler: Scheduler, cluster: &str, credentials: Option<&[u8]>) {
-    with_connections(|connections| connections.add(connection, scheduler, cluster, now()));
+    with_connections(|connections| connections.add(connection, scheduler, cluster, monotonic()));
     inject(connection, &greeting(credentials));
     if WORKER.with(|worker| !worker.early_replies.borrow().is_empty()) {
         take_turns(&limiters());
@@ -241,9 +241,9 @@ fn inject(connection: NetworkFilter, commands: &[u8]) {
 ///
 /// # Errors
 /// No listener leads to this cluster.
-pub fn send(cluster: &str, engine: u64, outgoing: &Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
+pub fn send(cluster: &str, engine: u64, outgoing: &Outgoing) -> Result<Sent, StoreFailure> {
     let (sent, connection) =
-        with_connections(|connections| connections.send(cluster, engine, outgoing, now))?;
+        with_connections(|connections| connections.send(cluster, engine, outgoing, monotonic()))?;
     if let Some(connection) = connection {
         inject(connection, &outgoing.body);
     }
@@ -279,7 +279,7 @@ fn read(limiters: &[Rc<Limiter>], connection: NetworkFilter, bytes: &[u8]) {
     let now = now();
     let mut rest = bytes;
     let failure = loop {
-        match with_connections(|connections| connections.read(connection, &mut rest, now)) {
+        match with_connections(|connections| connections.read(connection, &mut rest, monotonic())) {
             Ok(None) => break None,
             Ok(Some(Reply::Opened)) => {
                 let cluster = with_connections(|connections| connections.cluster(connection));
@@ -356,7 +356,7 @@ fn fail(connection: NetworkFilter, failure: &StoreFailure) -> bool {
 }
 
 fn close_old_connections() {
-    let now = now();
+    let now = monotonic();
     while let Some(connection) = with_connections(|connections| connections.next_to_close(now)) {
         close(connection);
     }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::SET_BACK;
 use super::envoy::{Answers, Within};
 use super::world::{self, Limiter, Listener, Request, connections, turn, until};
 
@@ -205,6 +206,22 @@ fn listeners_end_before_their_connections() {
     let last = limiter.request("bob", Within::End, None);
     last.cancel();
     while turn(&[]) {}
+}
+
+/// A connection to a Redis that hangs closes after a second, and another takes its place.
+#[cfg_attr(miri, ignore = "Miri has no other clock than the monotonic one")]
+#[test]
+fn connections_get_old_although_the_clock_of_the_host_is_set_back() {
+    let mut world = World::new("set back");
+    world::close_all();
+    world.store.answers = Answers::Never;
+    until("connections again", &world.listeners(), || connections() >= 2);
+    let hangs = world::newest_of(&world.store);
+    SET_BACK.set(Duration::from_hours(1));
+    let limiter = world.limiter();
+    let request = limiter.request("ann", Within::End, None);
+    until("another connection", &world.listeners(), || world::newest_of(&world.store) > hangs);
+    request.cancel();
 }
 
 /// Redis says nothing. The deadline holds, also when requests leave that could have got another clock.

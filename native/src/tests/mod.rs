@@ -21,6 +21,14 @@
 )]
 #![cfg_attr(feature = "interleaved", allow(dead_code))]
 
+use std::cell::Cell;
+use std::time::Duration;
+
+thread_local! {
+    /// How far an operator has set the clock of this worker's host back.
+    pub static SET_BACK: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
 #[cfg(not(feature = "interleaved"))]
 mod cases;
 mod envoy;

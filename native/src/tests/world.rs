@@ -344,6 +344,14 @@ pub fn close_of(listener: &Listener) {
     close_if(|connection| connection.listener == listener.name);
 }
 
+/// The number of the newest connection of a listener; 0 if there is none.
+pub fn newest_of(listener: &Listener) -> u64 {
+    let is_of = |connection: &&Envoy| unsafe { (*connection.cast::<Connection>()).listener == listener.name };
+    worker(|worker| {
+        worker.connections.iter().rfind(|(_, connection)| is_of(connection)).map_or(0, |(id, _)| *id)
+    })
+}
+
 fn close_if(is_so: impl Fn(&Connection) -> bool) {
     for connection in worker(|worker| worker.connections.values().copied().collect::<Vec<_>>()) {
         if is_so(unsafe { &*connection.cast::<Connection>() }) {
