@@ -172,5 +172,6 @@ pub fn monotonic() -> Micros {
 }
 
 #[cfg(all(test, feature = "interleaved"))]
+#[allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 #[path = "tests/clock.rs"]
 mod interleaved;

@@ -244,5 +244,6 @@ impl Listener {
 }
 
 #[cfg(all(test, feature = "interleaved"))]
+#[allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 #[path = "tests/connector.rs"]
 mod interleaved;

@@ -40,7 +40,7 @@ pub fn panic_if_armed(place: &str) {
 }
 
 /// True if a place is armed that nothing has reached.
-#[cfg(test)]
+#[cfg(all(test, not(feature = "interleaved")))]
 pub fn is_armed() -> bool {
     ARMED.with(|armed| !armed.borrow().is_empty())
 }

@@ -48,6 +48,7 @@ mod real {
 }
 
 #[cfg(all(test, feature = "interleaved"))]
+#[allow(clippy::unwrap_used)]
 mod real {
     pub use shuttle::sync::atomic::{AtomicBool, AtomicU64};
     pub use shuttle::sync::mpsc::{Receiver, Sender, channel};
