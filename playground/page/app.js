@@ -310,7 +310,7 @@ function showLog() {
     frame.setAttribute("sandbox", "");
     frame.srcdoc = html;
     $("page").append(frame);
-    $("summary").textContent = `${log.name}: the page that weir replay --html writes.`;
+    $("summary").textContent = `This page is what weir replay --html writes about ${log.name}.`;
   } catch (error) {
     const isWrong = editors.some((editor) => editor.isWrong);
     $("summary").textContent = `The log cannot be replayed${isWrong ? ": the configuration has an error, which is listed below its editor" : ""}.`;

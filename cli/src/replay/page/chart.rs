@@ -95,7 +95,9 @@ fn draw_over_time(timeline: &Timeline, most: u64, width: Width, area: &Area<'_>)
     let (busiest, peak) = timeline.peak();
     let unit = duration_text(timeline.steps.length);
     let title = match i32::try_from(busiest) {
-        Ok(busiest) if peak > 0 => format!("requests in {unit}; peak {} at {}", grouped(peak), label(&busiest)),
+        Ok(busiest) if peak > 0 => {
+            format!("requests in {unit}; peak {} at {}", grouped(peak), label(&busiest))
+        }
         _ => format!("requests in {unit}"),
     };
     area.draw(&Text::new(title, (8, 6), style.clone()))?;
