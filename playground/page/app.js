@@ -4,6 +4,7 @@
 (() => {
 const $ = (id) => document.getElementById(id);
 const { check, replay, Lab } = wasm_bindgen;
+const grouped = (text) => String(text).replace(/\d{4,}/g, (digits) => Number(digits).toLocaleString("en"));
 const escaped = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
 // The traffic that each recipe is for; what is not here is as in `plain`.
@@ -35,6 +36,8 @@ const presets = [...document.querySelectorAll("script.preset")].map((of) => [of.
 const START = Date.UTC(2026, 0, 1);
 const MOST = 5000;
 
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+
 // ---- Editors
 const editors = [];
 function addEditor(text) {
@@ -48,7 +51,7 @@ function addEditor(text) {
   const area = box.querySelector("textarea"), marks = box.querySelector(".marks"), numbers = box.querySelector(".numbers");
   const editor = { name, box, area, marks, numbers, list: box.querySelector("ul") };
   area.value = text;
-  area.addEventListener("input", later);
+  area.addEventListener("input", () => { paint(editor, []); own(); later(); });
   area.addEventListener("scroll", () => { marks.scrollTop = numbers.scrollTop = area.scrollTop; marks.scrollLeft = area.scrollLeft; });
   editors.push(editor);
 }
@@ -59,24 +62,51 @@ function range(lines, { line, column }) {
   const word = letters.slice(column - 1).join("").match(/^("[^"]*"|'[^']*'|[^\s,\]}:]+)/);
   return [start, start + Math.max(1, word ? word[0].length : 1)];
 }
-function examine(editor) {
-  const text = editor.area.value, lines = text.split("\n");
-  const { findings } = JSON.parse(check(editor.name, text));
-  let html = "", at = 0;
-  const ranges = findings.map((of) => range(lines, of));
-  for (const [place, of] of findings.entries()) {
-    const [from, to] = ranges[place];
-    if (from < at) continue;
-    html += `${escaped(text.slice(at, from))}<u class="${of.severity}">${escaped(text.slice(from, to)) || " "}</u>`;
-    at = to;
+// What has a colour in YAML and in JSON.
+const TOKENS = /(?<comment>(?<=^|\s)#.*)|(?<key>(?:"[^"\n]*"|[\w$.\/-]+)(?=\s*:(?:\s|$)))|(?<string>"(?:[^"\\\n]|\\.)*"|'[^'\n]*')|(?<number>(?<![\w.\/-])(?:\d[\w.]*(?:\/\w+)?|true|false|null)(?![\w.\/-]))/gm;
+// Draws the text: its colours, and under each range its mark. The field above it shows only the caret.
+function paint(editor, marked) {
+  const text = editor.area.value, cuts = new Map();
+  const cut = (from, to, set) => { for (const at of [from, to]) cuts.set(at, cuts.get(at) ?? {}); Object.assign(cuts.get(from), set); };
+  for (const token of text.matchAll(TOKENS)) {
+    const [kind] = Object.entries(token.groups).find(([, found]) => found !== undefined), to = token.index + token[0].length;
+    cut(token.index, to, { token: kind, tokenEnd: to });
   }
-  editor.marks.innerHTML = html + escaped(text.slice(at)) + "\n\n";
-  editor.numbers.textContent = lines.map((_, n) => n + 1).join("\n") + "\n\n";
+  for (const { from, to, severity } of marked) cut(from, to, { mark: severity, markEnd: to });
+  let html = "", at = 0, token, tokenEnd = 0, mark, markEnd = 0;
+  const piece = (to) => {
+    let part = escaped(text.slice(at, to));
+    if (part && at < tokenEnd) part = `<span class="${token}">${part}</span>`;
+    html += at < markEnd ? `<u class="${mark}">${part || " "}</u>` : part;
+    at = to;
+  };
+  for (const [place, set] of [...cuts].sort(([one], [other]) => one - other)) {
+    piece(place);
+    if (set.token) ({ token, tokenEnd } = set);
+    if (set.mark) ({ mark, markEnd } = set);
+  }
+  piece(text.length);
+  editor.marks.innerHTML = `${html}\n\n`;
+  editor.numbers.textContent = text.split("\n").map((_, n) => n + 1).join("\n") + "\n\n";
+}
+function examine(editor) {
+  const lines = editor.area.value.split("\n");
+  const { findings } = JSON.parse(check(editor.name, editor.area.value));
+  const ranges = findings.map((of) => range(lines, of));
+  editor.isWrong = findings.some(({ severity }) => severity === "error");
+  // Of two findings about one place, the first has the mark.
+  let end = 0;
+  paint(editor, findings.flatMap(({ severity }, place) => {
+    const [from, to] = ranges[place];
+    if (from < end) return [];
+    end = to;
+    return [{ from, to, severity }];
+  }));
   editor.list.replaceChildren(...findings.map((of, place) => {
     const item = document.createElement("li"), button = document.createElement("button");
     button.type = "button";
     button.className = of.severity;
-    button.textContent = `${of.line}:${of.column}: ${of.severity}: ${of.message}${of.advice ? `. ${of.advice}` : ""}`;
+    button.textContent = sentence(`${of.severity} at ${of.line}:${of.column}: ${of.message}${of.advice ? `. ${of.advice}` : ""}`);
     button.addEventListener("click", () => { editor.area.focus(); editor.area.setSelectionRange(...ranges[place]); });
     item.append(button);
     return item;
@@ -150,7 +180,7 @@ function explained(editor, events, place) {
   const { answer } = JSON.parse(lab.explain(events[place].line, true)), why = lab.explain(events[place].line, false);
   lab.free();
   const headers = (answer.headers ?? []).map(({ name, value }) => `${name}: ${value}`);
-  if (answer.admitted) return { why, text: [answer.delay_ms ? `held for ${answer.delay_ms} ms, then the upstream's response, with` : "the upstream's response, with", ...headers].join("\n") };
+  if (answer.admitted) return { why, text: [answer.delay_ms ? `Held for ${answer.delay_ms} ms, then the upstream's response, with` : "The upstream's response, with", ...headers].join("\n") };
   const first = answer.status ? `HTTP status ${answer.status}` : `gRPC status ${answer.grpc_status}: ${answer.grpc_message}`;
   if (answer.grpc_retry_pushback_ms != null) headers.push(`grpc-retry-pushback-ms: ${answer.grpc_retry_pushback_ms}`);
   return { why, text: [first, ...headers, ...(answer.body ? ["", answer.body] : [])].join("\n") };
@@ -160,11 +190,13 @@ const KINDS = ["admitted", "held", "denied", "shadow"];
 const count = (events, kind) => events.filter((event) => kindOf(event) === kind).length;
 
 // ---- Charts
+// The columns over time.
+const BINS = 40;
 const seconds = (ms) => `${Number((ms / 1000).toPrecision(3))} s`;
 const round = (most) => { const unit = 10 ** Math.floor(Math.log10(Math.max(most, 1))); return [1, 2, 5, 10].map((by) => by * unit).find((end) => end >= most); };
 // The frame of a chart: axes with units, and a scale for each.
 function frame(width, height, end, most, unit, label, draw) {
-  const [x0, y0, x1, y1] = [56, height - 34, width - 12, 20];
+  const [x0, y0, x1, y1] = [56, height - 34, width - 12, 28];
   const x = (ms) => x0 + (x1 - x0) * ms / end, y = (value) => y0 - (y0 - y1) * value / most;
   let svg = `<svg role="img" aria-label="${escaped(label)}" width="${width}" height="${height}">`;
   for (const part of [0, 0.5, 1]) svg += `<line class="axis" x1="${x0}" x2="${x1}" y1="${y(most * part)}" y2="${y(most * part)}"/><text x="${x0 - 6}" y="${y(most * part) + 4}" text-anchor="end">${Number((most * part).toPrecision(3)).toLocaleString("en")}</text>`;
@@ -184,8 +216,8 @@ function overTime(width, { events, end }, most, chosen) {
   });
 }
 function binned(events, end) {
-  const bins = Array.from({ length: 40 }, () => KINDS.map(() => 0));
-  for (const event of events) bins[Math.min(39, Math.floor(event.at / end * 40))][KINDS.indexOf(kindOf(event))]++;
+  const bins = Array.from({ length: BINS }, () => KINDS.map(() => 0));
+  for (const event of events) bins[Math.min(BINS - 1, Math.floor(event.at / end * BINS))][KINDS.indexOf(kindOf(event))]++;
   return bins;
 }
 const tallest = ({ events, end }) => Math.max(...binned(events, end).map((bin) => bin.reduce((sum, each) => sum + each)));
@@ -203,44 +235,53 @@ function leftOver(width, { left, end }, name, most, chosen) {
 let runs = [], log = null, chosen = null;
 function table({ events }, of) {
   const clients = [...new Set(events.map(({ client }) => client))].sort((a, b) => a - b);
-  const row = (name, those) => `<tr><th scope="row">${name}</th>${[...KINDS.map((kind) => count(those, kind)), those.filter(({ attempt }) => attempt).length, seconds(Math.max(0, ...those.map(({ decision }) => decision.delay_ms)))].map((cell) => `<td>${cell}</td>`).join("")}</tr>`;
+  // A column in which nothing happened would be noise.
+  const columns = [...KINDS.map((kind) => [kind === "shadow" ? "in shadow" : kind, (those) => count(those, kind)]), ["retries", (those) => those.filter(({ attempt }) => attempt).length]]
+    .filter(([name, sum]) => name === "admitted" || name === "denied" || sum(events) > 0);
+  const longest = (those) => Math.max(0, ...those.map(({ decision }) => decision.delay_ms));
+  if (longest(events) > 0) columns.push(["longest wait", (those) => seconds(longest(those))]);
+  const row = (name, those) => `<tr><th scope="row">${name}</th>${columns.map(([, cell]) => `<td>${grouped(cell(those))}</td>`).join("")}</tr>`;
   const rows = clients.slice(0, 12).map((client) => row(`client ${client}${client <= of.retrying ? ", retries" : ""}`, events.filter((event) => event.client === client)));
-  return `<div class="scroll"><table><thead><tr><th scope="col">who</th>${["admitted", "held", "denied", "in shadow", "retries", "longest wait"].map((name) => `<th scope="col">${name}</th>`).join("")}</tr></thead><tbody>${rows.join("")}${row(clients.length > 12 ? `all ${clients.length}` : "all", events)}</tbody></table></div>`;
+  return `<div class="scroll"><table><thead><tr><th scope="col">who</th>${columns.map(([name]) => `<th scope="col">${name}</th>`).join("")}</tr></thead><tbody>${rows.join("")}${row(clients.length > 12 ? `all ${clients.length}` : "all", events)}</tbody></table></div>`;
 }
 function draw() {
-  const width = Math.max(280, Math.floor($("results").clientWidth / (runs.length > 1 && innerWidth > 800 ? 2 : 1)) - (runs.length > 1 ? 12 : 0));
   const whole = runs.filter(({ result }) => result), of = handles();
   const most = round(Math.max(1, ...whole.map(({ result }) => tallest(result))));
   $("results").className = `sides ${runs.length > 1 ? "two" : ""}`;
+  const width = Math.max(280, Math.floor(parseFloat(getComputedStyle($("results")).gridTemplateColumns) || 0));
   $("results").innerHTML = runs.map(({ editor, result, wrong }) => {
     const title = `<h3>${editor.name}</h3>`;
-    if (wrong) return `<div>${title}<p class="wrong">${escaped(wrong)}</p></div>`;
+    // The list below the editor says an error of the configuration.
+    if (wrong) return editor.isWrong ? "<div></div>" : `<div>${title}<p class="wrong">${escaped(sentence(wrong))}</p></div>`;
     const { events } = result, place = Math.min(chosen ?? 0, events.length - 1), now = events[place]?.at;
-    const answer = events.length ? explained(editor, events, place) : { text: "no request", why: "" };
+    const answer = events.length ? explained(editor, events, place) : { text: "No request is sent.", why: "" };
     const event = events[place];
     const charts = limitsOf(result).map(([name, { limit }]) => {
       const top = round(Math.max(1, ...whole.flatMap(({ result }) => result.left.flatMap(({ limits }) => limits.filter((each) => `${each.policy} ${each.name}` === name).map(({ remaining }) => remaining)))));
-      return `<figure><figcaption><b>${escaped(name)}</b>: ${escaped(limit)}</figcaption>${leftOver(width, result, name, top, now)}</figure>`;
+      return `<figure><figcaption><b>${escaped(name)}</b>: ${escaped(grouped(limit))}</figcaption>${leftOver(width, result, name, top, now)}</figure>`;
     });
-    return `<div>${title}<figure>${overTime(width, result, most, now)}</figure>${table(result, of)}
+    return `<div>${title}<figure><figcaption>Each column shows the requests of ${seconds(result.end / BINS)} by what weir does with them. The dashed line is at the request of the slider.</figcaption>${overTime(width, result, most, now)}</figure>${table(result, of)}
       <h3>The response${event ? ` to client ${event.client} at ${seconds(event.at)}: ${kindOf(event)}` : ""}</h3><pre class="response" tabindex="0">${escaped(answer.text)}</pre>
       <details><summary>Why: what <code>weir explain</code> prints</summary><pre tabindex="0">${escaped(answer.why)}</pre></details>
-      <h3>Left in each limit of client ${$("client").value}</h3>${charts.join("") || '<p class="quiet">No limit applies to it.</p>'}
+      <h3>Left in each limit of client ${$("client").value}</h3><p class="quiet">Each line shows how many units the client could still use at that time.</p>${charts.join("") || '<p class="quiet">No limit applies to it.</p>'}
       <details><summary>What <code>weir replay</code> prints</summary><pre class="report" tabindex="0">${escaped(result.report)}</pre></details></div>`;
   }).join("");
   const first = whole[0]?.result.events ?? [];
   const event = first[chosen ?? 0];
-  $("chosen").textContent = event ? `request ${(chosen ?? 0) + 1} of ${first.length}, of client ${event.client} at ${seconds(event.at)}` : "";
+  $("chosen").textContent = event ? `request ${grouped((chosen ?? 0) + 1)} of ${grouped(first.length)}, of client ${event.client} at ${seconds(event.at)}` : "";
   $("request").setAttribute("aria-valuetext", $("chosen").textContent);
 }
 function run() {
   clearTimeout(timer);
   editors.forEach(examine);
-  for (const id of ["choice", "results"]) $(id).hidden = log !== null;
   $("forget").hidden = log === null;
   form.hidden = log !== null;
   $("page").replaceChildren();
-  if (log) return showLog();
+  $("results").hidden = log !== null;
+  if (log) {
+    $("choice").hidden = true;
+    return showLog();
+  }
   const of = handles(), clients = Math.min(Math.max(1, Math.floor(of.clients)), 50);
   const client = Math.min(Number($("client").value) || 1, clients);
   $("client").innerHTML = Array.from({ length: clients }, (_, n) => `<option>${n + 1}</option>`).join("");
@@ -248,6 +289,7 @@ function run() {
   runs = editors.map((editor) => {
     try { return { editor, result: simulate(editor, of, client) }; } catch (error) { return { editor, wrong: error.message ?? String(error) }; }
   });
+  $("choice").hidden = runs.every(({ result }) => !result);
   const events = runs.find(({ result }) => result)?.result.events ?? [];
   // The first response that is not plain: what the page is opened for.
   if (events.length && (chosen === null || chosen >= events.length)) chosen = Math.max(0, events.findIndex((event) => kindOf(event) !== "admitted"));
@@ -255,8 +297,8 @@ function run() {
   $("request").value = chosen ?? 0;
   $("summary").textContent = runs.map(({ editor, result, wrong }) => {
     const of = runs.length > 1 ? `${editor.name}: ` : "";
-    if (wrong) return `${of}the configuration has an error.`;
-    return `${of}${result.events.length} requests: ${KINDS.map((kind) => [count(result.events, kind), kind]).filter(([n]) => n).map(([n, kind]) => `${n} ${kind === "shadow" ? "would be denied (shadow)" : kind}`).join(", ")}.${result.isCut ? ` The others are left out: ${MOST} are the most.` : ""}`;
+    if (wrong) return `${of}The configuration has an error${editor.isWrong ? ", which is listed below its editor" : ""}.`;
+    return `${of}${grouped(result.events.length)} requests: ${KINDS.map((kind) => [count(result.events, kind), kind]).filter(([n]) => n).map(([n, kind]) => `${grouped(n)} ${kind === "shadow" ? "would be denied (shadow)" : kind}`).join(", ")}.${result.isCut ? ` The others are left out: ${grouped(MOST)} are the most.` : ""}`;
   }).join(" ");
   draw();
 }
@@ -268,10 +310,11 @@ function showLog() {
     frame.setAttribute("sandbox", "");
     frame.srcdoc = html;
     $("page").append(frame);
-    $("summary").textContent = `${log.name}: the page that weir replay --html writes.`;
+    $("summary").textContent = `This page is what weir replay --html writes about ${log.name}.`;
   } catch (error) {
-    $("summary").textContent = "The log cannot be replayed.";
-    $("page").innerHTML = `<p class="wrong">${escaped(error.message)}</p>`;
+    const isWrong = editors.some((editor) => editor.isWrong);
+    $("summary").textContent = `The log cannot be replayed${isWrong ? ": the configuration has an error, which is listed below its editor" : ""}.`;
+    if (!isWrong) $("page").innerHTML = `<p class="wrong">${escaped(sentence(error.message ?? String(error)))}</p>`;
   }
 }
 let timer = 0;
@@ -302,7 +345,13 @@ function setConfigs(texts) {
   $("compare").checked = editors.length > 1;
   $("editors").className = `sides ${editors.length > 1 ? "two" : ""}`;
 }
+// The configuration is no recipe any more: each recipe can be chosen again.
+function own() {
+  if (!$("own")) $("preset").insertAdjacentHTML("afterbegin", '<option id="own" value="">own</option>');
+  $("preset").value = "";
+}
 function choosePreset(name) {
+  $("own")?.remove();
   const [, text] = presets.find(([each]) => each === name) ?? presets[0];
   setConfigs([text, ...(editors[1] ? [editors[1].area.value] : [])]);
   setHandles(recipes[name]);
@@ -316,6 +365,7 @@ async function open() {
       const state = await unpacked(fragment);
       setConfigs(state.configs);
       setHandles(state.traffic);
+      own();
       [log, chosen] = [null, Number(state.request) || 0];
       $("client").innerHTML = `<option>${Number(state.client) || 1}</option>`;
       return run();
@@ -332,7 +382,7 @@ async function begin() {
   const packedWasm = bytesOf($("wasm").textContent.trim());
   await wasm_bindgen({ module_or_path: await through(packedWasm, new DecompressionStream("gzip")) });
   $("preset").innerHTML = presets.map(([name]) => `<option value="${name}">${name.replaceAll("-", " ")}</option>`).join("");
-  $("preset").addEventListener("change", () => choosePreset($("preset").value));
+  $("preset").addEventListener("change", () => { if ($("preset").value) choosePreset($("preset").value); });
   $("compare").addEventListener("change", () => {
     const first = editors[0].area.value;
     setConfigs($("compare").checked ? [first, first] : [first]);

@@ -8,12 +8,15 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-const WIDTH: f64 = 760.0;
-/// The height of a bar, and of a row with one.
-const BAR: f64 = 15.0;
-const ROW: f64 = 22.0;
-/// Space to the right of the longest bar, for its figures.
-const RIGHT: f64 = 120.0;
+/// A phone shows it almost in full size, so that no bar is cut and each letter can be read.
+const WIDTH: f64 = 400.0;
+/// The height of a bar; of the line of its name, which is above it; and of the space below it.
+const BAR: f64 = 10.0;
+const NAME: f64 = 18.0;
+const GAP: f64 = 8.0;
+/// Space beside the bars, for half of the first and the last label of the axis.
+const LEFT: f64 = 4.0;
+const RIGHT: f64 = 30.0;
 /// The width of a letter, which is a little too much for most.
 const LETTER: f64 = 7.2;
 
@@ -54,7 +57,7 @@ pub fn added(services: &Value) -> String {
     let title = "CPU time that a limit adds to one request";
     draw(
         title,
-        "proxy, Redis and service together; the lines are 95 % intervals",
+        "proxy, Redis and service; the lines are 95 % intervals",
         &Parts { legend: &[], are_added: true },
         &[panel],
     )
@@ -86,7 +89,7 @@ pub fn latency(summary: &Value) -> String {
         let row = |name: &str| {
             let case = case(summary, name, connections, 10_000)?;
             let (p50, p99) = (case["p50_us"].as_f64()?, case["p99_us"].as_f64()?);
-            let label = format!("{p50:.0} / {p99:.0}");
+            let label = format!("{} / {}", grouped(p50), grouped(p99));
             Some(Row { name: name.to_owned(), values: vec![p50, p99], interval: None, label })
         };
         Panel { title: title.to_owned(), rows: names(summary).iter().filter_map(|name| row(name)).collect() }
@@ -117,20 +120,27 @@ fn case<'a>(file: &'a Value, name: &str, connections: u64, subjects: u64) -> Opt
     })
 }
 
-/// 1, 2 or 5 times a power of ten, so that at most six of them are in `longest`.
+/// A number without decimals, with commas between its thousands.
+fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let count = digits.len();
+    let comma = |place: usize| place > 0 && (count - place).is_multiple_of(3);
+    let parts = digits.char_indices().map(|(place, digit)| (comma(place).then_some(','), digit));
+    parts.flat_map(|(comma, digit)| comma.into_iter().chain([digit])).collect()
+}
+
+/// 1, 2 or 5 times a power of ten, so that at most five of them are in `longest`.
 fn step(longest: f64) -> f64 {
-    let power = 10_f64.powf((longest / 6.0).log10().floor());
+    let power = 10_f64.powf((longest / 5.0).log10().floor());
     [1.0, 2.0, 5.0, 10.0]
         .map(|times| times * power)
         .into_iter()
-        .find(|step| longest / step <= 6.0)
+        .find(|step| longest / step <= 5.0)
         .unwrap_or(power)
 }
 
 fn draw(title: &str, note: &str, parts: &Parts, panels: &[Panel]) -> String {
     let all = || panels.iter().flat_map(|panel| &panel.rows);
-    let longest_name = all().map(|row| row.name.chars().count()).max().unwrap_or(0) as f64;
-    let left = longest_name.mul_add(LETTER, 14.0);
     let length = |row: &Row| match parts.are_added {
         true => row.interval.map_or(row.values.iter().sum(), |(_, high)| high),
         false => row.values.iter().copied().fold(0.0, f64::max),
@@ -139,8 +149,8 @@ fn draw(title: &str, note: &str, parts: &Parts, panels: &[Panel]) -> String {
     out.text((0.0, 16.0), "title", "start", title);
     let mut y = 16.0;
     if !parts.legend.is_empty() {
-        y += ROW;
-        let mut x = left;
+        y += 22.0;
+        let mut x = 0.0;
         for (name, class) in parts.legend.iter().zip(["a", "b"]) {
             out.rect((x, y - 12.0), (12.0, 12.0), class);
             out.text((x + 18.0, y - 1.0), "", "start", name);
@@ -156,46 +166,43 @@ fn draw(title: &str, note: &str, parts: &Parts, panels: &[Panel]) -> String {
         // Bars that are added up are compared over all panels.
         let compared: Vec<&Row> = if parts.are_added { all().collect() } else { rows.iter().collect() };
         let longest = compared.into_iter().map(length).fold(1.0, f64::max);
-        let scale = (WIDTH - left - RIGHT) / longest;
+        let scale = (WIDTH - LEFT - RIGHT) / longest;
         let bars = if parts.are_added { 1.0 } else { parts.legend.len() as f64 };
-        let high = ROW + (bars - 1.0) * (BAR * 0.7);
+        let high = bars.mul_add(BAR, NAME + GAP);
         let bottom = (rows.len() as f64).mul_add(high, y);
         let mut tick = 0.0;
         while tick <= longest {
-            let x = tick.mul_add(scale, left);
+            let (x, unit) = (tick.mul_add(scale, LEFT), if tick > 0.0 { " µs" } else { "" });
             out.line((x, y), (x, bottom + 4.0), "grid");
-            out.text((x, bottom + 18.0), "axis", "middle", &format!("{tick}"));
+            out.text((x, bottom + 18.0), "axis", "middle", &format!("{}{unit}", grouped(tick)));
             tick += step(longest);
         }
         for row in rows {
             let class = if row.name.starts_with("weir") { "ours" } else { "" };
-            let middle = y + high / 2.0;
-            out.text((left - 10.0, middle + 4.5), class, "end", &row.name);
-            let mut x = left;
-            for (number, (value, class)) in row.values.iter().zip(["a", "b"]).enumerate() {
+            out.text((LEFT + 2.0, y + NAME - 5.0), class, "start", &row.name);
+            out.text((WIDTH - 2.0, y + NAME - 5.0), "", "end", &row.label);
+            let (mut x, mut top) = (LEFT, y + NAME);
+            for (value, class) in row.values.iter().zip(["a", "b"]) {
                 let width = value.max(0.0) * scale;
+                out.rect((x, top), (width, BAR), class);
                 if parts.are_added {
-                    out.rect((x, middle - BAR / 2.0), (width, BAR), class);
                     x += width;
                 } else {
-                    let thin = BAR * 0.7;
-                    let top = (number as f64 - bars / 2.0).mul_add(thin, middle);
-                    out.rect((left, top), (width, thin), class);
+                    top += BAR;
                 }
             }
             if let Some((low, high)) = row.interval {
-                out.line((low.mul_add(scale, left), middle), (high.mul_add(scale, left), middle), "whisker");
+                let middle = y + NAME + BAR / 2.0;
+                out.line((low.mul_add(scale, LEFT), middle), (high.mul_add(scale, LEFT), middle), "whisker");
             }
-            out.text((length(row).mul_add(scale, left) + 6.0, middle + 4.5), "", "start", &row.label);
             y += high;
         }
-        out.line((left, bottom), (WIDTH - RIGHT, bottom), "grid");
+        out.line((LEFT, bottom), (WIDTH - RIGHT, bottom), "grid");
         y = bottom + 18.0;
-        out.text((WIDTH - RIGHT + 8.0, y), "axis", "start", "µs");
     }
     if !note.is_empty() {
         y += 18.0;
-        out.text((left, y), "axis", "start", note);
+        out.text((LEFT, y), "axis", "start", note);
     }
     out.finish(title, y + 8.0)
 }

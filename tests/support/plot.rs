@@ -3,9 +3,13 @@
 
 use plotters::prelude::*;
 
-const SIZE: (u32, u32) = (760, 340);
-/// The width of the legend, to the right of the lines.
-const LEGEND: i32 = 200;
+/// The width, and the height of the lines with their axes. A phone shows it almost in full size.
+const SIZE: (u32, u32) = (400, 290);
+/// The heights of a line of the title, which is above the axes, and of one of the legend, which is below them.
+const TITLE: u32 = 20;
+const LEGEND: u32 = 22;
+/// The most letters of a line of the title.
+const LETTERS: usize = 44;
 const GREY: RGBColor = RGBColor(139, 148, 158);
 const COLORS: [RGBColor; 6] = [
     RGBColor(139, 148, 158),
@@ -28,14 +32,22 @@ pub struct Line {
 /// A plot of lines over linear axes that begin at zero.
 pub fn plot(title: &str, (x, y): (&str, &str), (width, height): (f64, f64), lines: &[Line]) -> String {
     let mut svg = String::new();
+    let heading = broken(title);
+    let [above, below] = [(heading.len(), TITLE), (lines.len(), LEGEND)]
+        .map(|(count, height)| u32::try_from(count).expect("a few lines") * height);
     {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let area = SVGBackend::with_string(&mut svg, (SIZE.0, SIZE.1 + above + below)).into_drawing_area();
+        for (text, row) in heading.iter().zip(0_i32..) {
+            let at = (6, 4 + TITLE.cast_signed() * row);
+            area.draw(&Text::new(text.as_str(), at, ("sans-serif", 18))).expect("a title");
+        }
         let mut chart = ChartBuilder::on(&area)
-            .caption(title, ("sans-serif", 18))
             .margin(10)
-            .margin_right(LEGEND)
-            .x_label_area_size(40)
-            .y_label_area_size(60)
+            .margin_top(above + 14)
+            .margin_right(24)
+            .margin_bottom(below + 6)
+            .x_label_area_size(42)
+            .y_label_area_size(58)
             .build_cartesian_2d(0.0..width, 0.0..height)
             .expect("a chart");
         let mut mesh = chart.configure_mesh();
@@ -44,7 +56,8 @@ pub fn plot(title: &str, (x, y): (&str, &str), (width, height): (f64, f64), line
             .axis_style(GREY)
             .light_line_style(TRANSPARENT)
             .bold_line_style(GREY.mix(0.25));
-        mesh.label_style(("sans-serif", 14))
+        mesh.label_style(("sans-serif", 15))
+            .x_labels(6)
             .x_label_formatter(&|value| format!("{value:.0}"))
             .y_label_formatter(&|value| format!("{value:.0}"))
             .draw()
@@ -53,9 +66,10 @@ pub fn plot(title: &str, (x, y): (&str, &str), (width, height): (f64, f64), line
             let series = LineSeries::new(line.points.iter().copied(), color.stroke_width(2));
             chart.draw_series(series).expect("a line");
         }
-        // Beside the lines, so that it hides none.
+        // Below the lines, so that it hides none.
+        let first = (SIZE.1 + above).cast_signed() + 8;
         for ((line, color), row) in lines.iter().zip(COLORS).zip(0_i32..) {
-            let (x, y) = (SIZE.0.cast_signed() - LEGEND + 10, 60 + 24 * row);
+            let (x, y) = (60, first + LEGEND.cast_signed() * row);
             area.draw(&PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(3))).expect("a line");
             area.draw(&Text::new(line.name.as_str(), (x + 26, y - 7), ("sans-serif", 15))).expect("a name");
         }
@@ -63,6 +77,23 @@ pub fn plot(title: &str, (x, y): (&str, &str), (width, height): (f64, f64), line
     }
     let (head, rest) = svg.split_once('\n').expect("an svg element");
     format!("{head}\n<title>{title}</title>\n{STYLE}{}", compact(rest))
+}
+
+/// A title in lines that are not too long.
+fn broken(title: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in title.split(' ') {
+        let line = lines.last_mut().expect("a line");
+        if line.is_empty() {
+            *line += word;
+        } else if line.len() + word.len() < LETTERS {
+            *line += " ";
+            *line += word;
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// The same picture in fewer lines: each text is on one, and all lines of one kind are one path.

@@ -162,7 +162,7 @@ fn a_browser_shows_it_in_light_and_dark_and_on_a_phone() {
     let took = took.and_then(|of| of["value"].as_f64()).expect("seconds");
     eprintln!("ready after {took:.2} s of the processor");
     assert!(took < 1.0, "ready after {took} s");
-    let sizes = [1_280, 768, 390].map(|width| [("light", width), ("dark", width)]);
+    let sizes = [1_280, 1_100, 768, 390].map(|width| [("light", width), ("dark", width)]);
     for (scheme, width) in sizes.into_iter().flatten() {
         let row = format!("{scheme}, {width} px");
         browser.open(&url, width, scheme);
@@ -173,7 +173,7 @@ fn a_browser_shows_it_in_light_and_dark_and_on_a_phone() {
         let mut ask = |what: &str| browser.value(&format!("(() => {{ {CONTRAST} return {what}; }})()"));
         assert!(ask("document.querySelectorAll('svg').length").as_u64() >= Some(8), "{row}: charts");
         let faint = ask(
-            "[...document.querySelectorAll('h1, h2, h3, p, td, th, figcaption, label, pre.response, button')].filter(seen) \
+            "[...document.querySelectorAll('h1, h2, h3, p, td, th, figcaption, label, pre.response, button, a, .marks, .marks span')].filter(seen) \
              .map(each => contrast(getComputedStyle(each).color, page)) \
              .concat([...document.querySelectorAll('svg text, svg rect')].map(each => contrast(getComputedStyle(each).fill, page)) \
              .map(of => of * 1.5)).reduce((least, each) => Math.min(least, each))",
@@ -184,6 +184,47 @@ fn a_browser_shows_it_in_light_and_dark_and_on_a_phone() {
              .map(each => each.outerHTML)",
         );
         assert_eq!(unnamed, json!([]), "{row}: fields without a label");
+        let place = "(id => document.querySelector(`[aria-labelledby=${id}]`).getBoundingClientRect())";
+        let (beside, below) = (
+            format!(
+                "{place}('h-result').left >= {place}('h-config').right && {place}('h-result').top <= {place}('h-config').top"
+            ),
+            format!("{place}('h-result').top >= {place}('h-traffic').bottom"),
+        );
+        for (what, wanted) in [
+            (beside.as_str(), json!(width >= 1_100)),
+            (below.as_str(), json!(width < 1_100)),
+            ("document.getElementById('home').href.endsWith('README.md')", json!(true)),
+            // The field above the colours shows its caret only.
+            (
+                "[...document.querySelectorAll('.stack')].every(each => each.querySelector('.marks').textContent === each.querySelector('textarea').value + '\\n\\n')",
+                json!(true),
+            ),
+            (
+                "[...document.querySelectorAll('.stack textarea')].map(each => getComputedStyle(each).color)",
+                json!(["rgba(0, 0, 0, 0)", "rgba(0, 0, 0, 0)"]),
+            ),
+            (
+                "['comment', 'key', 'number'].filter(of => !document.querySelector(`.marks .${of}`))",
+                json!([]),
+            ),
+            (
+                "new Set(['.marks', '.comment', '.key', '.number'].map(of => getComputedStyle(document.querySelector(of)).color)).size",
+                json!(4),
+            ),
+            (
+                "[...document.querySelectorAll('p:not(.legend), .findings button, pre.response, figcaption')].filter(seen).map(each => each.innerText) \
+              .filter(of => !/^(← )?[A-Z0-9]/.test(of) && !/^(weir|compared).yaml|^each-/.test(of))",
+                json!([]),
+            ),
+            (
+                "[...document.querySelectorAll('figure')].every(each => each.firstElementChild.matches('figcaption'))",
+                json!(true),
+            ),
+            ("document.getElementById('summary').textContent.match(/[0-9]{4}/)", Value::Null),
+        ] {
+            assert_eq!(ask(what), wanted, "{row}: {what}");
+        }
         assert_eq!(browser.misprints(), Vec::<String>::new(), "{row}");
         browser.picture(&format!("playground-{width}-{scheme}"));
     }
@@ -257,7 +298,15 @@ fn a_keyboard_is_enough() {
     browser.press("Home", "");
     browser.call("Input.insertText", json!({"text": "x: 1\n"}));
     browser.until("document.querySelectorAll('.findings .error').length === 1 && document.querySelector('.marks u.error') !== null");
-    assert_eq!(browser.value("document.querySelectorAll('.wrong').length"), 1);
+    let times = "document.body.innerText.split('unknown field').length - 1";
+    assert_eq!(browser.value(times), 1, "the error is said once");
+    assert_eq!(
+        browser
+            .value("document.getElementById('results').innerText + document.getElementById('choice').hidden"),
+        "true"
+    );
+    let summary = browser.value("document.getElementById('summary').textContent");
+    assert_eq!(summary, "The configuration has an error, which is listed below its editor.");
     tab_to(&mut browser, ".findings .error");
     browser.press("Enter", "\r");
     assert_eq!(browser.value("document.activeElement.id"), "text-0");
@@ -270,7 +319,7 @@ fn a_keyboard_is_enough() {
     let response = "document.querySelector('pre.response').textContent";
     assert!(browser.value(response).as_str().is_some_and(|of| of.starts_with("HTTP status 429")), "denied");
     browser.press("Home", "");
-    browser.until("document.querySelector('pre.response').textContent.startsWith('the upstream')");
+    browser.until("document.querySelector('pre.response').textContent.startsWith('The upstream')");
 
     // A second configuration, and a link to all of it.
     let back = "document.activeElement.blur(); document.getElementById('preset').focus(); null";
@@ -287,6 +336,13 @@ fn a_keyboard_is_enough() {
     browser.open(link.as_str().expect("a link"), 1_280, "light");
     browser.until(READY);
     assert_eq!(browser.value(state), before);
+    let recipe = "document.getElementById('preset').selectedOptions[0].textContent";
+    assert_eq!(browser.value(recipe), "own");
+    // Each recipe can be chosen again, also the one that was there before.
+    tab_to(&mut browser, "#preset");
+    browser.press("ArrowDown", "");
+    browser.until("document.getElementById('own') === null");
+    assert_eq!(browser.value(recipe), "agents");
     assert_eq!(browser.complaints(), Vec::<&Value>::new());
 }
 
@@ -327,13 +383,15 @@ fn a_log_is_replayed_as_the_command_does() {
         }
         browser.until("document.querySelector('iframe') !== null");
         assert_eq!(browser.value(shown), written(&mut browser, &log), "{place:?}");
-        assert_eq!(browser.value("document.getElementById('results').hidden"), true, "{place:?}");
+        let rest = "[...document.querySelectorAll('#results, #choice, #traffic, svg')].filter(of => of.checkVisibility()).length";
+        assert_eq!(browser.value(rest), 0, "{place:?}: what is shown of the described traffic");
         assert_eq!(browser.value("document.body.classList.contains('dropping')"), false, "{place:?}");
         assert_eq!(browser.value("document.getElementById('text-0').value"), configuration, "{place:?}");
         browser.value("document.getElementById('forget').click()");
         let left =
             "document.querySelectorAll('iframe').length + Number(document.getElementById('results').hidden)";
         assert_eq!(browser.value(left), 0, "{place:?}");
+        assert_ne!(browser.value(rest), 0, "{place:?}: the described traffic is there again");
     }
     assert_eq!(browser.complaints(), Vec::<&Value>::new());
 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use serde_json::json;
+
 use crate::replay::browser::Browser;
 use crate::replay::page::CONTRAST;
 use crate::support::root;
@@ -94,6 +96,40 @@ fn each_page_is_well_laid_out() {
     assert!(wrong.is_empty(), "{} faults:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Of each table of the runbook, what to do is on the screen of a phone, with the name of its column.
+#[test]
+fn what_to_do_is_on_the_screen() {
+    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(root) = built() else { return };
+    let pages = all_files(&root.join("target/site/docs/runbook"), "html");
+    let mut cells = 0;
+    for page in pages.iter().chain([&root.join("target/site/docs/troubleshooting.html")]) {
+        browser.open(&format!("file://{}", page.display()), 390, "light");
+        let beyond = browser.value(
+            "[...document.querySelectorAll('main td:nth-child(3)')].filter(each => each.getBoundingClientRect().right > 390 \
+             || !/what to do|fix/.test(getComputedStyle(each, '::before').content)).map(each => each.textContent)",
+        );
+        assert_eq!(beyond, json!([]), "{}", page.display());
+        cells += browser
+            .value("document.querySelectorAll('main td:nth-child(3)').length")
+            .as_u64()
+            .expect("a count");
+    }
+    assert!(cells > 40, "{cells} cells");
+}
+
+/// The playground of the site leads back to the site.
+#[test]
+fn the_playground_leads_back() {
+    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(root) = built() else { return };
+    let site = root.join("target/site");
+    browser.open(&format!("file://{}/playground/page/index.html", site.display()), 390, "light");
+    browser.until("document.documentElement.dataset.ready !== undefined");
+    let home = browser.value("document.getElementById('home').href");
+    assert_eq!(home, format!("file://{}/index.html", site.display()));
+}
+
 /// The pages of the runbook are folded away until one of them is open.
 #[test]
 fn the_side_bar_folds() {
@@ -123,6 +159,14 @@ fn no_label_of_a_picture_is_cut() {
         for scheme in ["light", "dark"] {
             browser.open(&format!("file://{}", page.display()), 1_280, scheme);
             wrong.extend(browser.misprints().iter().map(|of| format!("{name}, {scheme}: {of}")));
+            // On a phone of 390 px, a picture is 350 px wide.
+            let letters = browser.value(
+                "[...document.querySelectorAll('svg text')].map(each => parseFloat(getComputedStyle(each).fontSize)) \
+                 .reduce((least, each) => Math.min(least, each)) * Math.min(1, 350 / document.querySelector('svg').viewBox.baseVal.width)",
+            );
+            if letters.as_f64() < Some(10.0) {
+                wrong.push(format!("{name}, {scheme}: letters of {letters} px on a phone"));
+            }
             browser.picture(&format!("{}-{scheme}", name.replace('/', "-")));
         }
         let _ = fs::remove_file(page);
@@ -151,6 +195,20 @@ fn misprints_are_found() {
         ),
         (
             "<table style='table-layout:fixed;width:60px'><tr><td><code>broken between two words</code></table>",
+            1,
+        ),
+        // A wide table scrolls, but what a reader looks for is beyond the edge.
+        (
+            "<div style='overflow:auto'><table><tr><td style='min-width:400px'>symptom<td>give it a faster CPU</table></div>",
+            1,
+        ),
+        (
+            "<div style='overflow:auto'><table><tr><td style='min-width:400px'>symptom<td>1234 µs</table></div>",
+            0,
+        ),
+        ("<div style='overflow:auto'><img width=600 height=50></div>", 1),
+        (
+            "<pre style='overflow:auto'><span class=hljs-comment># a comment of a recipe that nothing wraps, so that it goes on behind the edge</span></pre>",
             1,
         ),
         ("<svg width=50 height=20><text x=0 y=15>as long as no chart</text></svg>", 1),

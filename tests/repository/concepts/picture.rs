@@ -9,9 +9,10 @@ use weir::time::Micros;
 
 use super::{Decision, END, Run, WINDOW};
 
-const WIDTH: u64 = 760;
-const LEFT: u64 = 80;
-const RIGHT: u64 = 20;
+/// A phone shows it almost in full size.
+const WIDTH: u64 = 400;
+const LEFT: u64 = 58;
+const RIGHT: u64 = 18;
 /// The axis between what passes and what is denied.
 const AXIS: u64 = 100;
 const HEIGHT: u64 = 270;
@@ -20,7 +21,7 @@ const FLOOR: u64 = 235;
 const RISE: u64 = 50;
 /// Requests of the same half second are above each other.
 const COLUMN: u64 = 500_000;
-const DOT: u64 = 9;
+const DOT: u64 = 7;
 
 /// The place of a time, in tenths of a pixel.
 fn x(at: Micros) -> String {
@@ -40,7 +41,7 @@ fn dots(out: &mut String, mut of: Vec<(Micros, &str)>, height: impl Fn(u64) -> u
         let place = columns.entry(column).or_default();
         *place += 1;
         let (middle, y) = (x(Micros(column * COLUMN + COLUMN / 2)), height(*place));
-        let circle = "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0";
+        let circle = "m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0";
         let _ = write!(paths.entry(class).or_default(), "M{middle} {y}{circle}");
     }
     for (class, path) in paths {

@@ -5,6 +5,7 @@
 use plotters::prelude::*;
 
 use super::super::timeline::{Outcome, Timeline};
+use super::grouped;
 use crate::{Failure, date};
 use weir::config::duration_text;
 use weir::time::Micros;
@@ -76,7 +77,7 @@ fn draw_over_time(timeline: &Timeline, most: u64, width: Width, area: &Area<'_>)
         .margin_top(30)
         .margin_right(46)
         .x_label_area_size(28)
-        .y_label_area_size(8 * u32::try_from(most.to_string().len())? + 18)
+        .y_label_area_size(8 * u32::try_from(grouped(most).len())? + 18)
         .build_cartesian_2d(0..steps, 0..most)?;
     // The part of a time that differs between steps, of 2026-01-31T12:34:56.789Z.
     let (from, to) = match timeline.steps.length {
@@ -94,7 +95,9 @@ fn draw_over_time(timeline: &Timeline, most: u64, width: Width, area: &Area<'_>)
     let (busiest, peak) = timeline.peak();
     let unit = duration_text(timeline.steps.length);
     let title = match i32::try_from(busiest) {
-        Ok(busiest) if peak > 0 => format!("requests in {unit}; peak {peak} at {}", label(&busiest)),
+        Ok(busiest) if peak > 0 => {
+            format!("requests in {unit}; peak {} at {}", grouped(peak), label(&busiest))
+        }
         _ => format!("requests in {unit}"),
     };
     area.draw(&Text::new(title, (8, 6), style.clone()))?;
@@ -107,6 +110,7 @@ fn draw_over_time(timeline: &Timeline, most: u64, width: Width, area: &Area<'_>)
         .x_labels(if width == Width::Wide { 8 } else { 3 })
         .y_labels(4)
         .x_label_formatter(&label)
+        .y_label_formatter(&|requests| grouped(*requests))
         .label_style(style)
         .draw()?;
     let mut bars = Vec::new();

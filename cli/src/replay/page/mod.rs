@@ -17,6 +17,9 @@ use weir::config::{Config, duration_text};
 
 const STYLE: &str = include_str!("style.css");
 
+/// What the charts over time show.
+const COLUMNS: &str = "Each column shows the requests of one interval by what happened to them. The line above them is the demand.";
+
 /// The most policies that have charts of their own: those with the most requests.
 const MOST_POLICIES: usize = 24;
 
@@ -64,11 +67,12 @@ impl<'a> Page<'a> {
                             code { (shown(&side.name)) }
                         }
                     }
-                    @for note in &self.notes { p.quiet { (shown(note)) } }
-                    @for warning in &self.warnings { p.warning { (shown(warning)) } }
+                    @for note in &self.notes { p.quiet { (self.sentence(note)) } }
+                    @for warning in &self.warnings { p.warning { (self.sentence(warning)) } }
                     (self.legend())
                     (self.changes()?)
                     h2 { "All requests" }
+                    p.quiet { (COLUMNS) }
                     (self.figures("all requests", |side| side.totals.over_time.as_ref())?)
                     @for side in &self.sides { (table(side)) }
                     (self.subjects()?)
@@ -77,6 +81,16 @@ impl<'a> Page<'a> {
             }
         };
         Ok(page.into_string())
+    }
+
+    /// What the command prints, as a sentence of a page.
+    fn sentence(&self, printed: &str) -> String {
+        let all = self.sides.first().map_or(0, |side| side.totals.requests);
+        let text = shown(printed).replace(&format!("{all} requests"), &format!("{} requests", grouped(all)));
+        let mut letters = text.chars();
+        let first = letters.next().into_iter().flat_map(char::to_uppercase);
+        let end = if text.ends_with(['.', '!', '?']) { "" } else { "." };
+        first.chain(letters).collect::<String>() + end
     }
 
     /// The legend of the colours, for the outcomes that happened.
@@ -138,7 +152,8 @@ impl<'a> Page<'a> {
                     @for side in &self.sides {
                         @let of = side.totals.policies.iter().map(|total| heaviest(total, outcome));
                         @let all = of.clone().flat_map(|of| of.top(TOP)).collect();
-                        (subjects(&side.name, all, of.map(Heaviest::missed).max().unwrap_or(0), outcome))
+                        @let rows = format!("the requests of one subject, under {}", shown(&side.name));
+                        (subjects(&rows, all, of.map(Heaviest::missed).max().unwrap_or(0), class(outcome)))
                     }
                 }
             }
@@ -163,6 +178,7 @@ impl<'a> Page<'a> {
         let others = others.into_iter().map(|(.., name)| name).collect::<Vec<_>>().join(", ");
         Ok(html! {
             h2 { "Policies over time" }
+            p.quiet { (COLUMNS) }
             @for (.., name) in drawn {
                 h3 { (shown(name)) }
                 (self.figures(name, |side| side.policy(name)?.over_time.as_ref())?)
@@ -187,14 +203,14 @@ impl<'a> Page<'a> {
             (format!("would be denied by {one} only, in shadow"), differences.only_first_would),
             (format!("would be denied by {other} only, in shadow"), differences.only_second_would),
         ];
-        let lists =
-            [(&differences.hit, &other, Outcome::Rejected), (&differences.released, &one, Outcome::Admitted)];
+        let lists = [(&differences.hit, &other, &one), (&differences.released, &one, &other)];
         Ok(html! {
             h2 { "What changed" }
-            div.scroll { table { @for (what, count) in rows { tr { td { (what) } td.number { (count) } } } } }
-            @for (subjects, name, outcome) in lists.into_iter().filter(|(subjects, ..)| !subjects.top(1).is_empty()) {
+            table.changes { @for (what, count) in rows { tr { td { (what) } td.number { (grouped(count)) } } } }
+            @for (subjects, name, other) in lists.into_iter().filter(|(subjects, ..)| !subjects.top(1).is_empty()) {
                 h3 { "Denied by " (name) " only" }
-                (self::subjects("requests of these subjects", subjects.top(TOP), subjects.missed(), outcome))
+                @let rows = format!("the requests of one subject that {name} denies and {other} admits");
+                (self::subjects(&rows, subjects.top(TOP), subjects.missed(), "changed"))
             }
         })
     }
@@ -240,17 +256,21 @@ fn figure(timeline: &Timeline, most: u64, what: &str, name: &str) -> Result<Mark
     let (demand, passed, step) = (total.sum(), total.passed(), duration_text(timeline.steps.length));
     let percent = passed.saturating_mul(100).checked_div(demand).unwrap_or(100);
     let words = format!(
-        "demand {demand}, at most {peak} in {step}; admitted {passed} ({percent} %), at most {} in {step}",
-        timeline.most_passed()
+        "demand {}, at most {} in {step}; admitted {} ({percent} %), at most {} in {step}",
+        grouped(demand),
+        grouped(peak),
+        grouped(passed),
+        grouped(timeline.most_passed())
     );
     let others =
         Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Admitted && total.of(*outcome) > 0);
-    let others: Vec<_> = others.map(|outcome| format!("{} {}", total.of(outcome), outcome.word())).collect();
+    let others: Vec<_> =
+        others.map(|outcome| format!("{} {}", grouped(total.of(outcome)), outcome.word())).collect();
     let others = if others.is_empty() { String::new() } else { format!("; {}", others.join(", ")) };
     let label = format!("{} over time, {name}: {words}{others}", shown(what));
     Ok(html! {
+        figcaption { b { (name) } ": " (words) (others) ". Times are UTC." }
         @for width in [Width::Wide, Width::Narrow] { (svg(&chart::over_time(timeline, most, width)?, width, &label)) }
-        figcaption { (name) ": " (words) (others) ". Times are UTC." }
     })
 }
 
@@ -261,18 +281,20 @@ fn table(side: &Side<'_>) -> Markup {
     html! {
         h3 { (shown(&side.name)) }
         p {
-            (side.totals.requests) " requests, " (side.totals.unmatched) " of them admitted without a check, "
-            (side.totals.globally_denied) " denied by the global deny list."
+            (grouped(side.totals.requests)) " requests, " (grouped(side.totals.unmatched)) " of them admitted without a check, "
+            (grouped(side.totals.globally_denied)) " denied by the global deny list."
         }
-        div.scroll { table {
+        // The names of the columns are repeated for a phone, where the cells of a row are below each other.
+        div.scroll { table.policies {
             tr {
                 th { "policy" } th { "mode" } th.number { "requests" }
                 @for outcome in &columns { th.number { (outcome.word()) } }
             }
             @for (name, mode, counts) in &rows {
                 tr {
-                    td { (shown(name)) } td { (mode) } td.number { (counts.sum()) }
-                    @for outcome in &columns { td.number { (counts.of(*outcome)) } }
+                    td { (shown(name)) } td data-label="mode" { (mode) }
+                    td.number data-label="requests" { (grouped(counts.sum())) }
+                    @for outcome in &columns { td.number data-label=(outcome.word()) { (grouped(counts.of(*outcome))) } }
                 }
             }
         } }
@@ -280,8 +302,8 @@ fn table(side: &Side<'_>) -> Markup {
     }
 }
 
-/// The subjects with the highest counts, each with its bar.
-fn subjects(name: &str, mut subjects: Vec<(&[u8], u64)>, missed: u64, outcome: Outcome) -> Markup {
+/// The subjects with the highest counts, each with its bar. `rows` says what a bar shows.
+fn subjects(rows: &str, mut subjects: Vec<(&[u8], u64)>, missed: u64, class: &str) -> Markup {
     subjects.sort_by(|(one, ones), (other, others)| others.cmp(ones).then_with(|| one.cmp(other)));
     subjects.truncate(TOP);
     let most = subjects.first().map_or(1, |(_, count)| *count).max(1);
@@ -289,16 +311,16 @@ fn subjects(name: &str, mut subjects: Vec<(&[u8], u64)>, missed: u64, outcome: O
     html! {
         div {
             p.quiet {
-                (shown(name)) ", requests of each" @if subjects.is_empty() { ": none" }
-                @if missed > 0 { "; the numbers may be up to " (missed) " too low" }
+                "Each bar shows " (shown(rows)) "." @if subjects.is_empty() { " There are none." }
+                @if missed > 0 { " The numbers may be up to " (grouped(missed)) " too low, so smaller differences are noise." }
             }
             table.subjects {
                 @for (subject, count) in &subjects {
                     tr {
-                        td.number { (count) }
+                        td.number { (grouped(*count)) }
                         td {
                             code { (subject.escape_ascii().to_string()) }
-                            div class={ "bar " (class(outcome)) } style={ "width:" (width(*count)) "%" } {}
+                            div class={ "bar " (class) } style={ "width:" (width(*count)) "%" } {}
                         }
                     }
                 }
@@ -313,6 +335,19 @@ fn svg(chart: &str, width: Width, label: &str) -> Markup {
     let label = html! { (label) }.into_string();
     let class = width.class();
     PreEscaped(format!("<svg class=\"{class}\" role=\"img\" aria-label=\"{label}\" {rest}"))
+}
+
+/// A number with commas between its thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (place, digit) in digits.char_indices() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// A text without what a browser would obey beside markup.

@@ -24,8 +24,21 @@
     const range = document.createRange();
     range.selectNodeContents(name);
     const lines = new Set([...range.getClientRects()].filter((of) => of.width > 0).map((of) => Math.round(of.top)));
+    // A cell that is a line of its own may be longer than the screen is wide.
+    if (getComputedStyle(name.closest("td, th")).display === "block") continue;
     if (lines.size > 1) found.push(`a name of a first column is broken: ${named(name)}`);
   }
+  // Beyond the edge of the screen: figures and code may scroll, but a reader on a phone looks for no sentence and no picture there.
+  const right = root.clientWidth + 1;
+  for (const each of main.querySelectorAll("td, figcaption, .hljs-comment")) {
+    if (!seen(each) || each.textContent.trim().split(/\s+/).length < 4) continue;
+    const range = document.createRange();
+    range.selectNodeContents(each);
+    // A comment after code may begin there.
+    const isBeyond = (of) => each.matches(".hljs-comment") ? of.width > each.closest("pre").clientWidth : of.right > right;
+    if ([...range.getClientRects()].some(isBeyond)) found.push(`a sentence is beyond the edge: ${named(each)}`);
+  }
+  for (const each of main.querySelectorAll("img")) if (seen(each) && each.getBoundingClientRect().right > right) found.push(`a picture is beyond the edge: ${each.getAttribute("src")}`);
   for (const chart of document.querySelectorAll("svg")) {
     if (!seen(chart)) continue;
     const all = chart.getBoundingClientRect(), labels = [...chart.querySelectorAll("text")].filter(seen).filter((of) => of.textContent.trim());

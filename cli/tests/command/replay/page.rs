@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::browser::Browser;
 use super::{CONFIG, File, replay};
@@ -60,7 +60,7 @@ fn the_page_is_one_file() {
             "banned: rejected by a ban",
             "denied unasked: without asking Redis",
             "Subjects whose bans rejected most",
-            "demand 2000, at most 1",
+            "demand 2,000, at most 1",
         ] {
             assert!(text.contains(said), "{name}: {said}");
         }
@@ -133,6 +133,46 @@ fn a_browser_shows_it_in_light_and_dark_and_on_a_phone() {
                  .reduce((least, each) => Math.min(least, each))",
             );
             assert!(faint.as_f64().expect("a contrast") >= 3.0, "{row}: bars of contrast {faint}");
+            for (what, wanted) in [
+                // The column that the page is opened for.
+                (
+                    "[...document.querySelectorAll('[data-label=rejected]')].length > 0 && [...document.querySelectorAll('[data-label=rejected]')].every(each => innerWidth > 720 || getComputedStyle(each, '::before').content.includes('rejected'))",
+                    json!(true),
+                ),
+                (
+                    "[...document.querySelectorAll('[data-label=rejected]')].filter(each => each.getBoundingClientRect().right > innerWidth).length",
+                    json!(0),
+                ),
+                (
+                    "[...document.querySelectorAll('td.number, svg text, .policies td')].map(each => each.textContent).filter(of => /[0-9]{4}/.test(of))",
+                    json!([]),
+                ),
+                (
+                    "new Set([...document.querySelectorAll('body *')].filter(seen).map(each => getComputedStyle(each).fontFamily)).size",
+                    json!(1),
+                ),
+                (
+                    "[...document.querySelectorAll('figure')].every(each => each.firstElementChild.matches('figcaption'))",
+                    json!(true),
+                ),
+                (
+                    "[...document.querySelectorAll('.warning, p.quiet')].map(each => each.textContent).filter(of => !/^[A-Z].*[.]$/.test(of))",
+                    json!([]),
+                ),
+            ] {
+                assert_eq!(ask(what), wanted, "{row}: {what}");
+            }
+            // Which file denies is in words; the bars have the colour of no outcome.
+            let compared = ask(
+                "[...document.querySelectorAll('h3')].map(each => each.textContent).filter(of => /^Denied by .*(first|second).json only$/.test(of)).length \
+                 * document.querySelectorAll('.bar.changed').length",
+            );
+            assert_eq!(compared.as_u64() > Some(0), name == "two", "{row}: {compared}");
+            let outcomes = ask(
+                "[...document.querySelectorAll('.legend i')].map(each => getComputedStyle(each).backgroundColor).filter(of => \
+                 [...document.querySelectorAll('.bar.changed')].some(bar => getComputedStyle(bar).backgroundColor === of))",
+            );
+            assert_eq!(outcomes, json!([]), "{row}: a file has the colour of an outcome");
             assert_eq!(browser.misprints(), Vec::<String>::new(), "{row}");
             browser.picture(&format!("replay-{name}-{width}-{scheme}"));
         }
