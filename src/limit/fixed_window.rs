@@ -96,8 +96,8 @@ impl FixedWindow {
         self.align == Align::Clock && self.limit < self.window.0.saturating_mul(2) && self.debt == 0
     }
 
-    /// The most units that one number says of the same window. A larger number is that of a window of another length, which began at least
-    /// a second before or after, as lengths are mostly whole seconds.
+    /// The largest number that this window can have stored. A window of another length stores a larger one: lengths are mostly whole seconds,
+    /// so it began at least a second earlier or later.
     pub(crate) fn most_marked(&self) -> u64 {
         self.limit.saturating_mul(64).max(self.largest).max(SECOND)
     }

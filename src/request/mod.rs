@@ -66,7 +66,7 @@ pub trait Attributes {
 /// that cannot be read. Envoy looks at the headers before its filters run, and weir when it rejects: a filter between may have changed
 /// them. See [`Rejection::reply`](crate::response::Rejection::reply).
 ///
-/// `header` reads a header. It is read only when a request is rejected, and the path only if the type is that of a gRPC call.
+/// `header` reads a header. weir calls this only for a request that it rejects, and reads the path only if the type is gRPC's.
 #[must_use]
 pub fn is_grpc(header: &dyn Fn(&str) -> Option<Vec<u8>>) -> bool {
     let kind = header("content-type").unwrap_or_default();

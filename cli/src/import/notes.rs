@@ -258,7 +258,7 @@ const LIMITS: [&str; 10] = [
     "serviceprotection",
 ];
 
-/// True if this name is that of a setting that limits requests.
+/// True if a setting of this name limits requests.
 fn is_limit(name: &str) -> bool {
     let letters: String = name.chars().filter(|next| next.is_alphanumeric()).collect();
     let letters = letters.to_ascii_lowercase();

@@ -37,6 +37,16 @@ impl World {
         world
     }
 
+    /// Redis accepts connections, and says nothing.
+    fn silent(name: &str) -> Self {
+        let mut world = Self::new(name);
+        world::close_all();
+        world.store.answers = Answers::Never;
+        until("connections again", &world.listeners(), || connections() >= 2);
+        while turn(&world.listeners()) {}
+        world
+    }
+
     pub fn listeners(&self) -> [&Listener; 2] {
         [&self.store, &self.clock]
     }
@@ -212,10 +222,7 @@ fn listeners_end_before_their_connections() {
 #[cfg_attr(miri, ignore = "Miri has no other clock than the monotonic one")]
 #[test]
 fn connections_get_old_although_the_clock_of_the_host_is_set_back() {
-    let mut world = World::new("set back");
-    world::close_all();
-    world.store.answers = Answers::Never;
-    until("connections again", &world.listeners(), || connections() >= 2);
+    let world = World::silent("set back");
     let hangs = world::newest_of(&world.store);
     SET_BACK.set(Duration::from_hours(1));
     let limiter = world.limiter();
@@ -227,11 +234,7 @@ fn connections_get_old_although_the_clock_of_the_host_is_set_back() {
 /// Redis says nothing. The deadline holds, also when requests leave that could have got another clock.
 #[test]
 fn the_listener_of_the_clock_ends_while_requests_wait() {
-    let mut world = World::new("no clock");
-    world::close_all();
-    world.store.answers = Answers::Never;
-    until("connections again", &world.listeners(), || connections() >= 2);
-    while turn(&world.listeners()) {}
+    let world = World::silent("no clock");
     let limiter = Limiter::new(&config(&world.cluster).replace("10s", "50ms"));
     let requests = ["ann", "bob", "eve"].map(|user| limiter.request(user, Within::End, None));
     let World { store, clock, .. } = world;

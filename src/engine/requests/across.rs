@@ -87,7 +87,7 @@ impl Requests {
         }
     }
 
-    /// Returns the debits and loans between this region and that of a store.
+    /// Returns the debits and loans between this region and the region of a store.
     pub fn peer(&self, store: u8, now: Now) -> Peer {
         let debits::Owed { counts, waiting, lag, is_late } = self.debits.owed(store, now.uptime);
         Peer {

@@ -344,7 +344,7 @@ fn a_ban_denies_before_the_body() {
     assert_eq!((counters.banned, counters.request_bodies_denied), (1, 1));
 }
 
-/// Its number is that of a check after the body has come. The answer to the check before that must not admit it.
+/// A request asks once before its body has come and once after it. The answer to the first check must not admit the second.
 #[test]
 fn an_answer_from_before_the_body_decides_nothing_after_it() {
     for is_sent in [true, false] {

@@ -884,7 +884,7 @@ fn a_long_value_of_several_policies_is_hashed_once() {
 fn bytes_that_are_no_text_are_subjects_too() {
     let config = policy(r#""subject": [{"header": {"name": "k"}}]"#);
     let of = |value: &[u8]| tag(&config, &request("GET /").header("k", value));
-    // The hash of a long value differs from that of a long subject.
+    // A long value has one hash, and a long subject that spells the same bytes has another.
     let braces = of(&b"{".repeat(100));
     assert_ne!(braces, of(b"%7B".repeat(100).as_slice()));
     assert_eq!(of(b"\xff\x00\r\n\x7f"), "{p|%FF%00%0D%0A%7F}");
