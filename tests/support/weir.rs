@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use super::envoy::{Envoy, Template};
+use super::eventually;
 use super::http::{self, Request, Response};
 use super::redis::Redis;
 use super::upstream::Upstream;
@@ -289,6 +290,16 @@ impl<S> Lab<S> {
     /// The sum of a counter or gauge over all Envoys.
     pub fn total(&self, stat: &str) -> u64 {
         self.envoys.iter().map(|envoy| envoy.stat(stat)).sum()
+    }
+
+    /// Waits until weir has counted that requests which reserved so many units have cost `units`. A worker counts when the reply
+    /// arrives, so Redis may have a charge before the counters have it.
+    pub fn counts_cost(&self, what: &str, reserved: u64, units: u64) {
+        eventually(what, || {
+            let charged = self.total("wasmcustom.weir.units_charged");
+            let refunded = self.total("wasmcustom.weir.units_refunded");
+            (reserved + charged == units + refunded).then_some(())
+        });
     }
 
     pub fn send(&self, request: &Request) -> Response {

@@ -91,11 +91,7 @@ fn llm_budget() {
         let answered = world.send(&request);
         assert_eq!(answered.text(), body, "{row}");
         (reserved, cost) = (reserved + 2_000, cost + units);
-        eventually(row, || {
-            let charged = world.total("wasmcustom.weir.units_charged");
-            let refunded = world.total("wasmcustom.weir.units_refunded");
-            (reserved + charged - refunded == cost).then_some(())
-        });
+        world.counts_cost(row, reserved, cost);
     }
     for path in ["/v1/say", "/v1/messages", "/v1beta/models/g:generateContent"] {
         assert_eq!(world.send(&Request::post(path, b"")).status, 403, "{path} without a key");
@@ -242,15 +238,6 @@ fn answered(path: &str, body: &str, kind: &str, answer: impl AsRef<[u8]>, size: 
     Request::post(path, body.as_bytes()).header("content-type", "application/json").header("x-say", &digits)
 }
 
-/// The units that requests have cost which have reserved so many.
-fn has_cost(world: &World, name: &str, (reserved, units): (u64, u64)) {
-    eventually(name, || {
-        let charged = world.total("wasmcustom.weir.units_charged");
-        let refunded = world.total("wasmcustom.weir.units_refunded");
-        (reserved + charged == units + refunded).then_some(())
-    });
-}
-
 fn with_bodies(example: &str) -> World {
     let busy = BUSY.trim_start_matches("store: {").trim_end_matches("}\n").replace(", ", "\n  ");
     let example = match example.contains("\nstore:\n") {
@@ -270,12 +257,9 @@ fn llm_money() {
             .header("x-plan", plan)
     };
     // 29 tokens of input and 10 of output; then 50,000 + 5,000 + 400,000.
-    let reserved = 137;
-    let mut sums = (0, 0);
-    for _ in 0..2 {
+    for sent in 1..=2 {
         assert_eq!(world.send(&of("free", chat)).text(), answer);
-        sums = (sums.0 + reserved, sums.1 + 455_000);
-        has_cost(&world, "the price of the model", sums);
+        world.counts_cost("the price of the model", sent * 137, sent * 455_000);
     }
     let long = chat.replace("10,", "9000,");
     assert_eq!(
@@ -296,7 +280,7 @@ fn anthropic() {
     let request = answered("/v1/messages", body, STREAM, answer, 7).header("x-api-key", "k");
     assert_eq!(world.send(&request).text(), answer);
     // 22 tokens of input at five quarters, and 1,000 of output; then 25 + 5 + 1 + 75. One of the two policies settles.
-    has_cost(&world, "the tokens", (5028, 106));
+    world.counts_cost("the tokens", 5_028, 106);
     assert_eq!(world.send(&answered("/v1/messages", body, STREAM, answer, 7)).status, 403, "no key");
 }
 
@@ -312,7 +296,7 @@ fn gemini() {
     let path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent?key=k";
     assert_eq!(world.send(&answered(path, body, JSON, &answer, 11)).text(), answer);
     // 21 tokens of input and 400 of output; then 300 + 30 + 2,500 * 2.
-    has_cost(&world, "the price", (1007, 5_330));
+    world.counts_cost("the price", 1_007, 5_330);
 }
 
 fn llm_providers() {

@@ -104,9 +104,7 @@ fn headers() {
     }
     send_all(&world, 8, &requests);
     is_used(&world, sum);
-    let charged = world.total("wasmcustom.weir.units_charged");
-    let refunded = world.total("wasmcustom.weir.units_refunded");
-    assert_eq!(2_000 + charged - refunded, sum);
+    world.counts_cost("the counters", 2_000, sum);
 }
 
 /// The numbers of several providers' responses, added up.
