@@ -57,6 +57,7 @@ fn value(test: &ValueTest) -> String {
         }
         ValueTest::Prefix(text) => format!("begins with \"{}\"", text.escape_ascii()),
         ValueTest::Regex(pattern) => format!("matches {}", pattern.text()),
+        ValueTest::Normalized(_, test) => format!("normalized {}", value(test)),
     }
 }
 

@@ -8,6 +8,7 @@ use super::schema::{
 };
 use crate::policy::index::MAX_CONDITIONS;
 use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
+use crate::policy::normal::Normal;
 use crate::policy::pattern::Pattern;
 use crate::request::Property;
 use crate::request::body::{FIELD, FIELD_APART};
@@ -170,6 +171,33 @@ const fn present() -> Draft<Option<Flag>> {
     flag().optional("Whether it is there.")
 }
 
+/// A step of `normalize`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Trim,
+    Lowercase,
+    Email,
+}
+
+static STEPS: Words<Step> = words! {
+    "trim" => Step::Trim, "Without spaces at its ends.";
+    "lowercase" => Step::Lowercase, "Capital and small letters are the same, also beyond ASCII; `ß` is `ss`.";
+    "email" => Step::Email, "The mailbox of an address: as with `trim` and `lowercase`, and without what follows a `+` in its name; for \
+        gmail.com without dots.";
+};
+
+/// The field with the steps that make spellings of one value equal.
+pub(super) const fn normalize() -> Draft<List<Word<Step>>> {
+    list(const { &word(&STEPS) }, 0, 3).default("[]", "Spellings of one value that count as the same. See [normalised values](subjects.md#normalised-values).")
+}
+
+/// The steps of that field.
+#[inline(never)]
+pub(super) fn normal(steps: &Items<'_, Word<Step>>) -> Normal {
+    let has = |step: Step| steps.iter().any(|other| other == step);
+    Normal { trim: has(Step::Trim), lowercase: has(Step::Lowercase), email: has(Step::Email) }
+}
+
 /// The test of an object, by the fields that all tests on values have.
 macro_rules! value_test {
     ($view:ident, $object:ident) => {
@@ -180,6 +208,7 @@ macro_rules! value_test {
             $view.get(&$object.regex),
             $view.get(&$object.present),
         )
+        .normalized(normal(&$view.get(&$object.normalize)))
     };
 }
 
@@ -214,6 +243,7 @@ object! {
     prefix: Option<Text> = prefix(),
     regex: Option<Text> = regex(),
     present: Option<Flag> = present(),
+    normalize: List<Word<Step>> = normalize(),
 }
 
 fn header_test(view: &View<'_, HeaderTestFields>) -> Condition {
@@ -230,6 +260,7 @@ object! {
     prefix: Option<Text> = prefix(),
     regex: Option<Text> = regex(),
     present: Option<Flag> = present(),
+    normalize: List<Word<Step>> = normalize(),
     semicolon: Word<Semicolon> = semicolon(),
 }
 
@@ -259,6 +290,7 @@ object! {
     prefix: Option<Text> = prefix(),
     regex: Option<Text> = regex(),
     present: Option<Flag> = present(),
+    normalize: List<Word<Step>> = normalize(),
 }
 
 fn cookie_test(view: &View<'_, CookieTestFields>) -> Condition {
@@ -276,6 +308,7 @@ object! {
     prefix: Option<Text> = prefix(),
     regex: Option<Text> = regex(),
     present: Option<Flag> = present(),
+    normalize: List<Word<Step>> = normalize(),
 }
 
 fn claim_test(view: &View<'_, ClaimTestFields>) -> Condition {
@@ -310,6 +343,7 @@ object! {
     prefix: Option<Text> = prefix(),
     regex: Option<Text> = regex(),
     present: Option<Flag> = present(),
+    normalize: List<Word<Step>> = normalize(),
 }
 
 fn attribute_test(view: &View<'_, AttributeTestFields>) -> Condition {
@@ -325,6 +359,7 @@ object! {
     prefix: Option<Text> = prefix(),
     regex: Option<Text> = regex(),
     present: Option<Flag> = present(),
+    normalize: List<Word<Step>> = normalize(),
 }
 
 fn body_test(view: &View<'_, BodyTestFields>) -> Condition {
@@ -341,6 +376,7 @@ object! {
     prefix: Option<Text> = prefix(),
     regex: Option<Text> = regex(),
     present: Option<Flag> = present(),
+    normalize: List<Word<Step>> = normalize(),
 }
 
 fn field_test(view: &View<'_, FieldTestFields>) -> Condition {

@@ -2,8 +2,8 @@
 //! `subject`: the parts of a request that tell subjects apart.
 
 use super::condition::{
-    attribute_at, attribute_path, body_path, claim, claim_of, field, form_field, in_query, payload,
-    semicolon, trailing_slash,
+    Step, attribute_at, attribute_path, body_path, claim, claim_of, field, form_field, in_query, normal,
+    normalize, payload, semicolon, trailing_slash,
 };
 use super::schema::{
     Count, Draft, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, list,
@@ -49,6 +49,7 @@ object! {
     on_multiple: Word<OnMultiple> = word(&ON_MULTIPLE)
         .default("\"deny\"", "What happens when a header is sent on several lines, or a cookie or query parameter several \
             times. Upstreams differ in which one they take, so that a client could choose its subject."),
+    normalize: List<Word<Step>> = normalize(),
     hash: Option<Flag> = flag()
         .optional("Whether keys have a hash instead of the value, so that it is not in Redis in clear: by default false, and true for a \
             `credential`, which is always hashed. See [keys](subjects.md#keys)."),
@@ -74,6 +75,14 @@ pub(super) fn read(view: &View<'_, PartFields>, hasher: &ValueHasher, errors: &m
     if matches!(&part.source, Source::Credential(credential) if credential.is_nowhere()) {
         errors.add(&view.path_of(&PART.credential), "no place", "at least one of `headers` or of `query`");
     }
+    let is_text = matches!(
+        part.source,
+        Source::Header(_) | Source::Cookie(_) | Source::Query(..) | Source::Attribute(_) | Source::Body(..)
+    );
+    if !part.normalize.is_none() && !is_text {
+        let allowed = "a header, cookie, query parameter, claim, attribute or body's value: these have spellings that are one value";
+        errors.add(&view.path_of(&PART.normalize), "another part", allowed);
+    }
     let is_hashed = view.get(&PART.hash).unwrap_or(is_credential);
     if is_credential && !is_hashed {
         errors.add(&view.path_of(&PART.hash), "false", "true: a credential is always hashed");
@@ -91,6 +100,13 @@ pub(super) fn read_name(view: &View<'_, PartFields>, errors: &mut Errors) -> Par
     if view.get(&PART.hash) == Some(true) {
         errors.add(&view.path_of(&PART.hash), "true", "false: the value names the tier, its hash does not");
     }
+    if !part.normalize.is_none() {
+        errors.add(
+            &view.path_of(&PART.normalize),
+            "steps",
+            "none: the value is compared with names as it is",
+        );
+    }
     if matches!(part.source, Source::Credential(_)) {
         errors.add(&view.path_of(&PART.credential), "a credential", "another part: a credential is no name");
     }
@@ -100,6 +116,7 @@ pub(super) fn read_name(view: &View<'_, PartFields>, errors: &mut Errors) -> Par
 fn read_plain(view: &View<'_, PartFields>) -> Part {
     Part {
         hash: None,
+        normalize: normal(&view.get(&PART.normalize)),
         source: source(view),
         on_missing: view.get(&PART.on_missing),
         on_multiple: view.get(&PART.on_multiple),

@@ -305,7 +305,7 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
                     values.iter().for_each(|value| add(Part::Whole, value));
                     None
                 }
-                ValueTest::Present => Some(&[][..]),
+                ValueTest::Present | ValueTest::Normalized(..) => Some(&[][..]),
                 ValueTest::Prefix(value) => Some(value.as_slice()),
                 ValueTest::Regex(pattern) => Some(pattern.beginning().as_bytes()),
             };

@@ -3,11 +3,14 @@
 //! search, an attribute that the host cannot read. For such a request the caller chooses with [`OnAmbiguity`]: a policy
 //! applies, an exemption does not. So no spelling gets round a policy.
 
+use super::key::LONGEST_HIDDEN;
+use super::normal::Normal;
 use super::pattern::{Pattern, Searches};
 use crate::request::client_ip::Network;
 use crate::request::pairs::{self, Pairs, Semicolon, Sent, Values};
 use crate::request::path::{Path, TrailingSlash};
 use crate::request::{Header, Property, Request, Unreadable};
+use crate::sorted_map::sorted;
 
 /// The result of a condition if a request can be read in two ways, and only one of them meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +125,8 @@ pub enum ValueTest {
     Prefix(Vec<u8>),
     /// Its whole value matches.
     Regex(Pattern),
+    /// Its value meets this test after these steps; texts in the test have gone through them.
+    Normalized(Normal, Box<ValueTest>),
 }
 
 impl Condition {
@@ -136,7 +141,7 @@ impl Condition {
             | Self::Query(_, _, test)
             | Self::Cookie(_, test)
             | Self::Attribute(_, test)
-            | Self::Body(_, test) => matches!(test, ValueTest::Regex(_)),
+            | Self::Body(_, test) => test.searches(),
             Self::Method(_) | Self::Host(_) | Self::Route(_) | Self::ClientAddress(_) => false,
         }
     }
@@ -298,6 +303,34 @@ impl HostTest {
 }
 
 impl ValueTest {
+    fn searches(&self) -> bool {
+        match self {
+            Self::Regex(_) => true,
+            Self::Normalized(_, test) => test.searches(),
+            _ => false,
+        }
+    }
+
+    /// The same test on values after these steps.
+    #[must_use]
+    #[inline(never)]
+    pub fn normalized(self, normal: Normal) -> Self {
+        let apply = |text: Vec<u8>| normal.apply(text.into()).into_owned();
+        let test = match self {
+            Self::Exact(text) => Self::Exact(apply(text)),
+            Self::In(texts) => Self::In(sorted(texts.into_iter().map(apply).collect())),
+            Self::Prefix(text) => {
+                Self::Prefix(Normal { trim: false, email: false, ..normal }.apply(text.into()).into_owned())
+            }
+            other => other,
+        };
+        match test {
+            Self::Present | Self::Absent => test,
+            test if normal.is_none() => test,
+            test => Self::Normalized(normal, Box::new(test)),
+        }
+    }
+
     fn holds(&self, value: Sent<'_>, searches: &mut Searches<'_, '_>, on_ambiguity: OnAmbiguity) -> bool {
         match self {
             Self::Present => true,
@@ -308,6 +341,10 @@ impl ValueTest {
             Self::Regex(pattern) => {
                 searches.search(pattern, value).unwrap_or_else(|| on_ambiguity.in_doubt())
             }
+            Self::Normalized(normal, test) => match value.value() {
+                value if value.len() > LONGEST_HIDDEN => on_ambiguity.in_doubt(),
+                value => test.holds(Sent::plain(&normal.apply(value)), searches, on_ambiguity),
+            },
         }
     }
 

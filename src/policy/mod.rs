@@ -8,6 +8,7 @@ pub mod index;
 pub mod key;
 pub mod list;
 pub mod matcher;
+pub mod normal;
 pub mod pattern;
 pub mod scale;
 pub mod settle;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use super::credential::Credential;
 use super::key::{self, LONGEST_HIDDEN, LONGEST_SUBJECT, Tag, ValueHasher};
+use super::normal::Normal;
 use crate::request::client_ip::Network;
 use crate::request::pairs::{self, LONGEST_PAIRS, Semicolon, Sent};
 use crate::request::path::TrailingSlash;
@@ -19,6 +20,8 @@ pub struct Part {
     pub on_missing: OnMissing,
     /// The rule for a request that has several values of it.
     pub on_multiple: OnMultiple,
+    /// Makes equal the spellings of one value.
+    pub normalize: Normal,
     /// Hashes its value, if that must not be in the store in clear.
     pub hash: Option<ValueHasher>,
 }
@@ -176,7 +179,12 @@ impl Part {
     #[must_use]
     pub fn value<'a: 'r, 'r>(&'a self, request: &'r Request<'a>) -> Value<'r> {
         match self.source.read(self.on_multiple, request) {
-            Ok(Value::Is(value)) if self.hash.is_some() && value.len() > LONGEST_HIDDEN => Value::Ambiguous,
+            Ok(Value::Is(value))
+                if value.len() > LONGEST_HIDDEN && (self.hash.is_some() || !self.normalize.is_none()) =>
+            {
+                Value::Ambiguous
+            }
+            Ok(Value::Is(value)) => Value::Is(self.normalize.apply(value)),
             Ok(value) => value,
             Err(Unreadable) => Value::Ambiguous,
         }
@@ -207,9 +215,9 @@ impl Part {
     /// Identifies the digest of the value among those of one request, for parts that another policy may have as well. The secret of
     /// all hashes is the same.
     fn id(&self) -> Option<ValueId<'_>> {
-        let hidden: u8 = if self.hash.is_some() { 32 } else { 0 };
+        let hidden: u16 = if self.hash.is_some() { 32 } else { 0 };
         let (kind, name) = self.value_id()?;
-        Some((kind | hidden, name))
+        Some((kind | hidden | self.normalize.number() << 6, name))
     }
 
     /// Shows the path of the value of a body that it is.
@@ -220,7 +228,7 @@ impl Part {
     }
 
     fn value_id(&self) -> Option<ValueId<'_>> {
-        let on_multiple: u8 = match self.on_multiple {
+        let on_multiple: u16 = match self.on_multiple {
             OnMultiple::Deny => 0,
             OnMultiple::First => 1,
             OnMultiple::Last => 2,

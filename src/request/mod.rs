@@ -155,7 +155,7 @@ pub enum Digest {
 }
 
 /// Identifies the value of a digest: a name, and a number for its kind.
-pub type ValueId<'a> = (u8, &'a [u8]);
+pub type ValueId<'a> = (u16, &'a [u8]);
 
 /// One request: its [`Attributes`], and what was already worked out from them. `'a` is what lives as long as the
 /// configuration: names of headers, and parts of subjects.

@@ -160,20 +160,29 @@ fn absent_excludes(one: &ValueTest, other: &ValueTest) -> bool {
     matches!(one, ValueTest::Absent) && !matches!(other, ValueTest::Absent)
 }
 
-/// True if no single value meets both.
-fn values_exclude(one: &ValueTest, other: &ValueTest) -> bool {
-    let meets = |value: &Vec<u8>, test: &ValueTest| match test {
+fn meets(value: &[u8], test: &ValueTest) -> bool {
+    match test {
         ValueTest::Exact(exact) => value == exact,
-        ValueTest::In(values) => values.contains(value),
+        ValueTest::In(values) => values.iter().any(|other| value == other),
         ValueTest::Prefix(prefix) => value.starts_with(prefix),
         ValueTest::Present | ValueTest::Regex(_) => true,
         ValueTest::Absent => false,
-    };
+        ValueTest::Normalized(normal, test) => meets(&normal.apply(value.into()), test),
+    }
+}
+
+/// True if no single value meets both.
+fn values_exclude(one: &ValueTest, other: &ValueTest) -> bool {
     match (one, other) {
         (ValueTest::Exact(value), test) => !meets(value, test),
         (ValueTest::In(values), test) => !values.iter().any(|value| meets(value, test)),
         (ValueTest::Prefix(one), ValueTest::Prefix(other)) => {
             !one.starts_with(other) && !other.starts_with(one)
+        }
+        (ValueTest::Normalized(of_one, one), ValueTest::Normalized(of_other, other))
+            if of_one == of_other =>
+        {
+            values_exclude(one, other)
         }
         _ => false,
     }

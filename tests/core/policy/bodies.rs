@@ -40,12 +40,14 @@ fn subjects() {
     let by_user = r#""subject": [{"body_json": {"path": "user"}}]"#;
     let missing =
         r#""subject": [{"body_json": {"path": "user", "on_unreadable": "missing"}, "on_missing": "deny"}]"#;
+    let normalized = r#""subject": [{"body_json": {"path": "user"}, "normalize": ["email"]}]"#;
     let by_key = r#""subject": [{"body_json": {"path": "key.id"}}]"#;
     let nested = r#""subject": [{"body_json": {"path": "login['e-mail']"}, "on_missing": "skip"}]"#;
     rows(&[
         ("a text", by_user, r#"{"user": "ann"}"#, "{p|ann} 1"),
         ("escapes are decoded", by_user, r#"{"us\u0065r": "\u0061nn"}"#, "{p|ann} 1"),
         ("what is in a text is data", by_user, r#"{"user": "a|b}{"}"#, "{p|a%7Cb%7D%7B} 1"),
+        ("normalized", normalized, r#"{"user": " A.nn+x@GMAIL.com\n"}"#, "{p|ann@gmail.com} 1"),
         ("a number", by_user, r#"{"user": 42}"#, "{p|42} 1"),
         ("the same number", by_user, r#"{"user": 4.20e1}"#, "{p|42} 1"),
         ("not whole", by_user, r#"{"user": 0.125}"#, "{p|0.125} 1"),

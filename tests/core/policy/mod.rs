@@ -10,6 +10,7 @@ use crate::written::request;
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{Config, Evaluation};
 use weir::policy::key::{self, LONGEST_KEY, LONGEST_SUBJECT, LONGEST_TAG, Tag, ValueHasher};
+use weir::policy::normal::Normal;
 use weir::policy::pattern::{self, MAX_SEARCHED, Pattern};
 use weir::policy::{Check, Denial, Mode};
 use weir::request::pairs::{self, LONGEST_PAIRS};
@@ -235,6 +236,12 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("not a path, escaped so", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /login%2f..%2fhealth", true),
     ("not a path, and truly not", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /health/live", false),
     ("twice not", r#"{"not": {"not": {"path": {"exact": "/login"}}}}"#, "GET /x/../login", true),
+    ("a prefix, normalized", r#"{"header": {"name": "x-a", "prefix": "Bot/", "normalize": ["trim", "lowercase"]}}"#, "GET /\nx-a: bOT/1", true),
+    ("another prefix, normalized", r#"{"header": {"name": "x-a", "prefix": "Bot/", "normalize": ["lowercase"]}}"#, "GET /\nx-a: bot", false),
+    ("a regex, normalized", r#"{"header": {"name": "x-a", "regex": "bot[0-9]", "normalize": ["lowercase"]}}"#, "GET /\nx-a: BOT7", true),
+    ("one of two lines, normalized", r#"{"header": {"name": "x-a", "exact": "b", "normalize": ["lowercase"]}}"#, "GET /\nx-a: c\nx-a: B", true),
+    ("not one of two parameters, normalized", r#"{"not": {"query": {"name": "q", "in": ["A", "B"], "normalize": ["lowercase"]}}}"#, "GET /?q=a&q=b", false),
+    ("a cookie, normalized", r#"{"cookie": {"name": "s", "exact": "B", "normalize": ["lowercase"]}}"#, "GET /\ncookie: s=b", true),
     ("a spoofed chain", r#"{"client_address": ["10.0.0.0/8"]}"#, "GET /\nx-forwarded-for: 10.0.0.1", false),
 ];
 
@@ -630,6 +637,10 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("two parts", r#"{"host": {}}, {"method": {}}"#, "GET /\n:authority: a", "{p|a|GET}"),
     ("a part absent", r#"{"header": {"name": "a"}}, {"header": {"name": "b"}}"#, "GET /\nb: 1", "{p|%-|1}"),
     ("the other part absent", r#"{"header": {"name": "a"}}, {"header": {"name": "b"}}"#, "GET /\na: 1", "{p|1|%-}"),
+    ("normalized, empty", r#"{"header": {"name": "k"}, "normalize": ["trim"]}"#, "GET /\nk: ", "{p|}"),
+    ("normalized, of a query", r#"{"query": {"name": "k"}, "normalize": ["trim", "lowercase"]}"#, "GET /?k=%20ANN+", "{p|ann}"),
+    ("normalized, of a cookie", r#"{"cookie": {"name": "k"}, "normalize": ["email"]}"#, "GET /\ncookie: k=A%2Bb@c.de", "{p|a@c.de}"),
+    ("normalized, not UTF-8", r#"{"header": {"name": "k"}, "normalize": ["email"]}"#, "GET /\nk: \u{e9}ANN+x@c.de", "{p|%C3%A9ann@c.de}"),
     // Hostile.
     ("a subject that closes the tag", r#"{"header": {"name": "k"}}"#, "GET /\nk: a}:l", "{p|a%7D:l}"),
     ("a subject that opens a tag", r#"{"header": {"name": "k"}}"#, "GET /\nk: {x}", "{p|%7Bx%7D}"),
@@ -722,6 +733,86 @@ fn subjects() {
         let config = policy(&format!(r#""subject": [{parts}]"#));
         (row, tag(&config, &request(text)), (*wanted).to_owned())
     }));
+}
+
+/// The steps of `normalize`, a value, and what it becomes.
+#[rustfmt::skip]
+const NORMALIZED: &[(&str, &str, &str)] = &[
+    ("", " Ann ", " Ann "),
+    (r#""trim""#, " Ann\t", "Ann"),
+    (r#""trim""#, "\u{a0}Ann\u{3000}\u{feff}\u{200b}", "Ann"),
+    (r#""trim""#, "a  b", "a  b"),
+    (r#""lowercase""#, " ANN", " ann"),
+    (r#""lowercase""#, "ÄNNE", "änne"),
+    (r#""lowercase""#, "Straße", "strasse"),
+    (r#""lowercase""#, "STRAẞE", "strasse"),
+    (r#""lowercase""#, "\u{212a}ate", "kate"),
+    (r#""lowercase""#, "m\u{131}ke", "mike"),
+    (r#""lowercase""#, "M\u{130}KE", "mike"),
+    (r#""lowercase""#, "ſteﬀi", "steffi"),
+    (r#""lowercase""#, "σίσυφος", "σίσυφοσ"),
+    (r#""lowercase""#, "ΣΊΣΥΦΟΣ", "σίσυφοσ"),
+    (r#""trim", "lowercase""#, " Ann ", "ann"),
+    (r#""email""#, " Ann@Example.COM ", "ann@example.com"),
+    (r#""email""#, "ann+news@example.com", "ann@example.com"),
+    (r#""email""#, "ann+a+b@example.com.", "ann@example.com"),
+    (r#""email""#, "a.n.n@example.com", "a.n.n@example.com"),
+    (r#""email""#, "A.n.n+x@GoogleMail.com", "ann@gmail.com"),
+    (r#""email""#, "a.nn@mail.gmail.com", "a.nn@mail.gmail.com"),
+    (r#""email""#, "+x@example.com", "+x@example.com"),
+    (r#""email""#, "\"a+b\"@example.com", "\"a+b\"@example.com"),
+    (r#""email""#, "a@b+c@example.com", "a@b@example.com"),
+    (r#""email""#, " ANN+x", "ann+x"),
+];
+
+#[test]
+fn spellings_of_a_value_are_one_value_where_the_policy_says_so() {
+    let part = |steps: &str, more: &str| {
+        format!(r#"{{"attribute": {{"path": ["a"]}}, "normalize": [{steps}]{more}}}"#)
+    };
+    let subjects = |parts: &[String]| policy(&format!(r#""subject": [{}]"#, parts.join(", ")));
+    let sent = |value: &str| request("GET /").property(&["a"], value);
+    each(NORMALIZED.iter().flat_map(|(steps, value, wanted)| {
+        // Both in clear and hashed, beside the value as it was sent: a hash of one is not taken for that of the other.
+        let hash = r#", "hash": true"#;
+        let parts = [part(steps, ""), part(steps, hash), part("", hash)];
+        let found = tag(&subjects(&parts), &sent(value));
+        let as_sent = tag(&subjects(&[part("", hash)]), &sent(value));
+        let [clear, hidden] = ["", hash].map(|more| tag(&subjects(&[part("", more)]), &sent(wanted)));
+        let inner = |tag: &str| tag["{p|".len()..tag.len() - 1].to_owned();
+        let all = format!("{{p|{}|{}|{}}}", inner(&clear), inner(&hidden), inner(&as_sent));
+        let test = |how: &str, text: &str| {
+            let text = serde_json::to_string(text).expect("a text");
+            let text = if how == "in" { format!("[{text}]") } else { text };
+            policy(&format!(r#""subject": [{{"literal": "x"}}], "match": {{"attribute": {{"path": ["a"], "{how}": {text}, "normalize": [{steps}]}}}}"#))
+        };
+        let holds = ["exact", "in"].into_iter().flat_map(|how| {
+            let both = [(how, *value, *wanted), (how, *wanted, *value)];
+            both.map(|(how, text, value)| {
+                let row = format!("{steps}: {value:?}, {how} {text:?}");
+                (row, tag(&test(how, text), &sent(value)), String::from("{p|x}"))
+            })
+        });
+        holds.chain([(format!("{steps}: {value:?}, subject"), found, all)]).collect::<Vec<_>>()
+    }));
+}
+
+/// A letter, its capital and its small letter are one value, which is the same after one more step. The page names the exceptions.
+#[test]
+fn letters_have_no_case() {
+    let fold = Normal { lowercase: true, ..Normal::default() };
+    let folded = |text: String| String::from_utf8(fold.apply(text.into_bytes().into()).into_owned()).unwrap();
+    let letters = ('\0'..'\u{20000}').filter(|letter| letter.is_alphabetic());
+    let other: String = letters
+        .filter(|letter| {
+            let once = folded((*letter).into());
+            let all = [letter.to_lowercase().collect(), letter.to_uppercase().collect(), once.clone()];
+            all.map(folded) != [once.clone(), once.clone(), once]
+        })
+        .collect();
+    let greek = |letter: char| matches!(letter, '\u{345}' | '\u{390}'..='\u{3f5}' | '\u{1f50}'..='\u{1ffc}');
+    let others: String = other.chars().filter(|letter| !greek(*letter)).collect();
+    assert_eq!(others, "ŉǰևᲀᲁᲂᲃᲄᲅᲆᲇᲈẖẗẘẙẚﬓﬔﬕﬖﬗ");
 }
 
 /// Parts that are hashed under the secret of the store, and the tag. The hashes are what OpenSSL says: the first 32 digits of

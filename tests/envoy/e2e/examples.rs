@@ -392,7 +392,8 @@ fn login_form() {
         Request::post("/login", b"password=p").header("content-type", "application/x-www-form-urlencoded");
     assert_eq!(world.send(&nobody).status, 403, "no user");
     // As the page says, by address alone.
-    let user = "{client_address: {}}, {body_form: {field: user}, on_missing: deny}";
+    let user =
+        "{client_address: {}}, {body_form: {field: user}, normalize: [trim, lowercase], on_missing: deny}";
     assert!(example.contains(user));
     let world = World::of(&format!("{}{BUSY}", example.replace(user, "{client_address: {}}")), 2, 1);
     for number in 0..5 {
@@ -438,8 +439,8 @@ fn failed_logins(example: &str, login: fn(&str) -> Request) -> World {
             (world.total("wasmcustom.weir.units_charged") == number as u64 + 1).then_some(())
         });
     }
-    for number in 0..4 {
-        let banned = attempt(number % 2, "ann", "200 OK");
+    for (number, spelling) in ["ann", "Ann", "ANN ", "\u{3000}aNN"].into_iter().enumerate() {
+        let banned = attempt(number % 2, spelling, "200 OK");
         let wait: u64 = banned.headers.get("retry-after").and_then(|wait| wait.parse().ok()).expect("a time");
         assert_eq!((banned.status, (3_500..=3_600).contains(&wait)), (429, true), "{banned:?}");
         assert!(banned.text().contains("abnormal-usage-detected"), "{}", banned.text());
