@@ -34,14 +34,14 @@ impl World {
         self.congestion.cwnd()
     }
 
-    /// A batch is sent now, with so many tasks in flight, and answered after so long.
+    /// A batch is sent now, with `in_flight` tasks in flight, and answered `took` microseconds later.
     fn answer(&mut self, in_flight: usize, took: u64) -> usize {
         let sent = self.now;
         self.now = sent.plus(Micros(took));
         self.answered(sent, in_flight, took)
     }
 
-    /// A batch that was sent then is answered now.
+    /// A batch that was sent at `sent` is answered now.
     fn answered(&mut self, sent: Micros, in_flight: usize, took: u64) -> usize {
         let (took, batches) = (Micros(took), self.batches);
         let done = self.done.unwrap_or((in_flight, took));
@@ -51,12 +51,12 @@ impl World {
         self.cwnd()
     }
 
-    /// The same answer, so many times.
+    /// The same answer, `times` times.
     fn answers(&mut self, in_flight: usize, took: u64, times: usize) -> Vec<usize> {
         (0..times).map(|_| self.answer(in_flight, took)).collect()
     }
 
-    /// It grows slowly, and remembers nothing but the distance.
+    /// The same store, after its window has begun to grow slowly, and has forgotten everything but the distance.
     fn slowly(mut self) -> Self {
         self.congestion.boost = 0;
         self.congestion.trips = [None; TRIPS];
@@ -190,7 +190,7 @@ fn a_store_that_is_farther_away_is_told_from_a_queue() {
     }
 }
 
-/// One task after another shows that a store is farther away, too: with one in flight, there is no queue.
+/// With one task in flight there is no queue, so its round trips show the distance of a store that has moved away.
 #[test]
 fn a_store_that_is_farther_away_is_noticed_with_one_task_at_a_time() {
     let mut world = World::at(NEAR).slowly();
@@ -357,7 +357,7 @@ fn a_far_store_has_several_batches_in_flight() {
     assert_eq!(world.congestion.batch(200, 1), 43);
 }
 
-/// A batch about what is asked already waits for as long as answers were queued lately, and not for so long that it comes too late.
+/// A batch that repeats tasks in flight waits as long as recent answers were queued, but never so long that it misses the deadline.
 #[test]
 fn repeats_wait_for_the_answer_where_the_store_is_slow() {
     let cases = [
