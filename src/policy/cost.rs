@@ -28,7 +28,7 @@ pub enum CostSource {
     Query(Vec<u8>),
     /// In its JSON body, at any of these paths.
     Body(Vec<String>),
-    /// In `content-length`, in units of so many bytes (at least 1), rounded up.
+    /// In `content-length`, in units of this many bytes (at least 1), rounded up.
     ContentLength(u64),
 }
 

@@ -26,7 +26,7 @@ pub struct Part {
 /// The place of a part's value.
 #[derive(Debug)]
 pub enum Source {
-    /// The client's address, in so many bits.
+    /// The first bits of the client's address.
     ClientAddress {
         /// The prefix for IPv4.
         ipv4_prefix: u8,

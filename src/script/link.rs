@@ -125,7 +125,7 @@ macro_rules! wide_bucket {
 
 /// [`Fragment::worst`] of a log of any size. A check bisects the entries, and removes those that have left the window.
 const LARGEST_LOG: usize = 92;
-/// The same of smaller logs: of so many entries at most. Up to 10,000, a refund takes longer than a check.
+/// The same of smaller logs: of this many entries at most. Up to 10,000, a refund takes longer than a check.
 const SMALLER_LOGS: [(u64, usize); 2] = [(32, 45), (10_000, 65)];
 
 // A fragment that charges when it asks comes last, when all others have asked. Fragments that are not overridden are for

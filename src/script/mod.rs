@@ -215,7 +215,7 @@ fn sha(source: &str) -> String {
     sha1_smol::Sha1::from(source).digest().to_string()
 }
 
-/// Appends the beginning of a command with so many keys and arguments.
+/// Appends the beginning of a command with this many keys and arguments.
 fn begin(verb: &[u8], script: &[u8], keys: usize, arguments: usize, out: &mut Vec<u8>) {
     resp::array_header(out, 3 + keys + arguments);
     resp::bulk(out, verb);
@@ -273,7 +273,7 @@ impl Plan {
         Ok(Self { limits, parameters, subjects, prefix, linked: Arc::new(linked) })
     }
 
-    /// The same plan with limits that are so many times as large: see [`Limit::scaled`]. The keys stay the same, and mostly the
+    /// The same plan with limits that are this many times as large: see [`Limit::scaled`]. The keys stay the same, and mostly the
     /// scripts.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ impl Plan {
         self.with_limits(both.map(|(limit, other)| limit.sharing(other)).collect())
     }
 
-    /// The same plan, on keys that plans up to so many times as large count on, too.
+    /// The same plan, on keys that plans up to this many times as large count on, too.
     ///
     /// # Errors
     /// As [`Plan::scaled`].

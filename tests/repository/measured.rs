@@ -194,7 +194,9 @@ mod failover {
             );
             let units: Vec<_> = cases
                 .iter()
-                .map(|of| format!("{} / {}", of["forgotten"]["median"], of["forgotten"]["max"]))
+                .map(|of| {
+                    ["median", "max"].map(|field| grouped(number(&of["forgotten"][field]), 0)).join(" / ")
+                })
                 .collect();
             let most = |field: &str| cases.iter().map(|of| number(&of[field]["max"])).fold(0.0, f64::max);
             let (bound, outage) = (grouped(most("bound"), 0), most("outage_ms") / 1_000.0);

@@ -34,7 +34,7 @@ const MAX_SENT: usize = 32;
 /// The maximum number of bytes that [`Journal::take`] adds to an entry: the name of the command, the key, numbers.
 const ADDED: usize = 256;
 
-/// At most so many warnings are remembered, so that they are not written again.
+/// At most this many warnings are remembered, so that they are not written again.
 const MAX_WARNED: usize = 16_384;
 
 /// A warning is remembered for at least this long.

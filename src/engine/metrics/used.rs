@@ -31,10 +31,10 @@ const MAX_PAUSE: Micros = Micros::from_secs(8);
 /// A worker that ends waits for this long for the store's next answer. Usage that is not written then is lost.
 const PATIENCE: Micros = Micros::from_secs(60);
 
-/// At most so many subjects in one write.
+/// At most this many subjects in one write.
 const MAX_SUBJECTS: usize = 128;
 
-/// At most so many subjects are added up at once.
+/// At most this many subjects are added up at once.
 const MAX_WAITING: usize = 16_384;
 
 /// See the [module](self).
@@ -136,7 +136,7 @@ impl Usage {
             }
         }
         if !ends {
-            // It goes on.
+            // It continues.
         } else if self.waiting() == 0 {
             self.gives_up = None;
         } else if *self.gives_up.get_or_insert_with(|| uptime.plus(PATIENCE)) <= uptime {

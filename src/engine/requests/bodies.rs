@@ -54,7 +54,7 @@ const BEFORE_BODY: usize = 1 << 16;
 pub(super) struct Awaited {
     /// By the uptime at which they came.
     requests: SortedMap<(Micros, StreamId), ()>,
-    /// The requests about which the store is still to be asked.
+    /// The requests that weir still has to ask the store about.
     unasked: SortedMap<(Micros, StreamId), ()>,
     /// The number of places of each client, by its hash.
     clients: HashMap<u64, usize, foldhash::fast::FixedState>,

@@ -98,7 +98,8 @@ impl Report {
         let _ = writeln!(out, "|---|---|--:|--:|--:|--:|--:|");
         for (Case { name, setup, .. }, Figures { excess, utilisation, fairness, messages, .. }) in &self.table
         {
-            let (way, bound) = (setup.way.name(), cases::bound(setup));
+            let way = setup.way.name();
+            let [excess, bound] = [*excess, cases::bound(setup)].map(|units| table::grouped(units as f64, 0));
             let _ = writeln!(
                 out,
                 "| `{way}` | {name} | {excess} | {bound} | {utilisation:.0} % | {fairness:.2} | {messages:.0} |"
