@@ -438,8 +438,8 @@ fn faults(dashboard: &Value) -> Vec<String> {
         }
         let [x, y, width, height] =
             ["x", "y", "w", "h"].map(|of| panel["gridPos"][of].as_u64().expect("a number"));
-        let cells = (x..x + width).flat_map(|x| (y..y + height).map(move |y| (x, y)));
-        if x + width > 24 || !cells.fold(true, |free, cell| taken.insert(cell) && free) {
+        let mut cells = (x..x + width).flat_map(|x| (y..y + height).map(move |y| (x, y)));
+        if x + width > 24 || !cells.all(|cell| taken.insert(cell)) {
             found.push(format!("{title}: it lies on another panel, or beyond the 24 columns"));
         }
         let mut letters = BTreeSet::new();

@@ -14,7 +14,7 @@ struct World {
     congestion: Congestion,
     now: Micros,
     batches: usize,
-    /// The number of tasks that the store did and the time for them, if not all that were in flight, in the round trip.
+    /// The tasks that the store did and the time for them. `None`: all that were in flight, in the round trip.
     done: Option<(usize, Micros)>,
 }
 
