@@ -154,7 +154,7 @@ bench: ## Measure weir in both hosts, beside plain Envoy and nginx with Lua: twe
 	@eval "$$(scripts/env)" && cargo bench --quiet --bench edge -- $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 bench-keep: ## Copy the results of `make bench` to docs/bench, where the README shows them
-	@cp $(addprefix target/bench/,table.txt costs.md summary.json cpu.svg latency.svg) docs/bench/
+	@cp $(addprefix target/bench/,table.txt summary.json cpu.svg latency.svg) docs/bench/
 	@WEIR_UPDATE=1 cargo test --quiet --test repository -- figures measured
 
 bench-lua: ## Measure the Lua scripts on a real Redis
@@ -177,6 +177,6 @@ bench-core: ## Count the instructions of the core's steps with callgrind; CASES=
 scale: ## Simulate up to 10,000 workers and 64 nodes of Redis with real engines; ARGS= for up to 1,000 workers; writes target/scale/summary.json
 	@cargo bench --quiet --bench scale -- $(if $(filter undefined,$(origin ARGS)),--long,$(ARGS))
 
-scale-keep: ## Copy the results of `make scale` to docs/scale, and write docs/scale.md
+scale-keep: ## Copy the results of `make scale` to docs/scale, and show them in docs/scale.md and docs/proofs.md
 	@cp target/scale/summary.json docs/scale/
 	@WEIR_UPDATE=1 cargo test --quiet --test repository -- scale figures

@@ -33,7 +33,7 @@ pub const MAX_ITEMS: usize = 1024 * 1024;
 /// The maximum nesting of arrays: `[[1]]` is 2.
 pub const MAX_DEPTH: usize = 8;
 
-/// The most that a reader takes. More is malformed as soon as the line that announces it is read, before a million items are.
+/// The largest values that a reader accepts. A larger one is malformed as soon as its first line has stated the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The longest simple string or error line.
@@ -47,7 +47,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Whatever this module reads at all.
+    /// The widest bounds that this module can read.
     pub const WIDEST: Self = Self { line: MAX_LINE, bulk: MAX_BULK, items: MAX_ITEMS, depth: MAX_DEPTH };
 }
 
@@ -120,10 +120,10 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// Decodes the first value of `input`, with the number of bytes it took. `None`: the value is not complete yet.
+/// Decodes the first value of `input`, with its length in bytes. `None`: the value is not complete yet.
 ///
 /// # Errors
-/// [`Malformed`], at the latest when the line that shows it is complete.
+/// [`Malformed`], at the latest at the end of the line with the error.
 pub fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
     decode_within(input, Bounds::WIDEST)
 }
@@ -131,7 +131,7 @@ pub fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
 /// As [`decode`], with narrower bounds.
 ///
 /// # Errors
-/// [`Malformed`], at the latest when the line that shows it is complete.
+/// [`Malformed`], at the latest at the end of the line with the error.
 pub fn decode_within(input: &[u8], bounds: Bounds) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
     let mut decoder = Decoder { rest: input, bounds };
     match decoder.value(0) {
@@ -188,7 +188,7 @@ impl<'a> Decoder<'a> {
                     if n > 0 && depth >= self.bounds.depth.min(MAX_DEPTH) {
                         return Err(Malformed("nested too deep").into());
                     }
-                    // The shortest value has three bytes: make no room for items that the input does not have.
+                    // The shortest value has three bytes: allocate nothing for items that the input cannot have.
                     let mut items = Vec::with_capacity(n.min(self.rest.len() / 3));
                     for _ in 0..n {
                         items.push(self.value(depth.saturating_add(1))?);
@@ -199,7 +199,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// The rest of a line of at most `max` bytes; its CRLF is taken and left out.
+    /// Reads the rest of a line of at most `max` bytes, and returns it without its CRLF.
     fn line(&mut self, max: usize) -> Result<&'a [u8], Stop> {
         let within = self.rest.get(..=max).unwrap_or(self.rest);
         match within.iter().position(|byte| matches!(byte, b'\r' | b'\n')) {
@@ -315,7 +315,7 @@ impl Scanner {
     /// bytes of `chunk`; pass the rest to the next call. `None`: all of `chunk` was read and the value goes on.
     ///
     /// # Errors
-    /// [`Malformed`], at the latest when the line that shows it is complete, and at every byte from then on.
+    /// [`Malformed`], at the latest at the end of the line with the error, and at each later byte.
     pub fn scan(&mut self, chunk: &[u8]) -> Result<Option<usize>, Malformed> {
         let mut rest = chunk;
         while let Some((&byte, after)) = rest.split_first() {
@@ -336,7 +336,7 @@ impl Scanner {
         Ok(None)
     }
 
-    /// Takes one byte of framing; whether it completes a value other than an array with items.
+    /// Reads one byte of framing. Returns whether it completes a value other than an array with items.
     fn byte(&mut self, byte: u8) -> Result<bool, Malformed> {
         self.at = match (self.at, byte) {
             (At::Kind, b'+' | b'-' | b':' | b'$' | b'*') => At::Line { kind: byte, read: 0 },
@@ -365,7 +365,7 @@ impl Scanner {
         Ok(false)
     }
 
-    /// Takes a complete line; whether it is a complete value.
+    /// Reads a complete line. Returns whether it is a complete value.
     fn line(&mut self, kind: u8, read: usize) -> Result<bool, Malformed> {
         self.at = At::Kind;
         let digits = self.digits.get(..read).unwrap_or_default();
@@ -394,7 +394,7 @@ impl Scanner {
         Ok(true)
     }
 
-    /// Counts one complete value against the open arrays; whether a top-level value is now complete.
+    /// Counts one complete value against the open arrays. Returns whether a top-level value is now complete.
     fn close(&mut self) -> bool {
         while let Some(open) = self.depth.checked_sub(1).and_then(|top| self.open.get_mut(top)) {
             *open -= 1;

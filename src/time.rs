@@ -96,7 +96,7 @@ pub struct Date {
 }
 
 impl Date {
-    /// The day so many days after the Unix epoch, or before it if that is negative.
+    /// The day that is this many days after the Unix epoch, or before it if the number is negative.
     ///
     /// Years are counted from March, so that the leap day is the last of its year, and months have 153 days in every five. The calendar
     /// repeats after 400 years, which are 146,097 days.

@@ -7,7 +7,7 @@ pub const BUILD: &str = env!("WEIR_BUILD");
 /// The metric that names it: `weir.build_info.0.1.0.0123456789ab`, or `unknown` in place of the commit.
 pub const METRIC: &str = concat!("weir.build_info.", env!("WEIR_BUILD_INFO"));
 
-/// The message that a host logs when it has loaded a configuration of so many policies, with this [hash](crate::config::Config::hash).
+/// The message that a host logs when it has loaded a configuration of this many policies, with this [hash](crate::config::Config::hash).
 #[must_use]
 pub fn loaded(policies: usize, hash: u32) -> String {
     let word = if policies == 1 { "policy" } else { "policies" };

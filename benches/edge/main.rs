@@ -30,7 +30,6 @@ mod stats;
 use weir_support as support;
 mod targets;
 mod way;
-mod words;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The results: the medians as a table, as `target/bench/summary.json`, in words and as charts.
+//! The results: the medians as a table, as `target/bench/summary.json` and as charts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::freeze::Outcome;
 use crate::machine::Machine;
 use crate::stats::{Estimate, median, spread};
 use crate::targets::{self, Floor, Target};
-use crate::{MANY, bars, support, words};
+use crate::{MANY, bars, support};
 
 /// In the order in which they are shown.
 const NAMES: [&str; 30] = [
@@ -211,7 +211,7 @@ impl Report {
         Some(Row { median, cpu_spread: spread(&cpu), p50_spread: spread(&p50), rounds: rounds.len() })
     }
 
-    /// Prints the table, the targets and the costs in words, and writes the files.
+    /// Prints the table and the targets, and writes the files.
     pub fn publish(&self) -> io::Result<()> {
         // A part of the cases does not take the place of all of them.
         let name = if self.is_whole() { "target/bench" } else { "target/bench-part" };
@@ -221,12 +221,11 @@ impl Report {
         let table = parts.join("\n");
         print!("{table}");
         fs::write(folder.join("table.txt"), table)?;
-        fs::write(folder.join("costs.md"), words::page(self))?;
         let summary = self.summary();
         fs::write(folder.join("summary.json"), support::table::rows(&summary))?;
         fs::write(folder.join("cpu.svg"), bars::cpu(&summary))?;
         fs::write(folder.join("latency.svg"), bars::latency(&summary))?;
-        eprintln!("wrote table.txt, costs.md, summary.json, cpu.svg and latency.svg in {name}");
+        eprintln!("wrote table.txt, summary.json, cpu.svg and latency.svg in {name}");
         Ok(())
     }
 

@@ -101,7 +101,7 @@ impl ConfigMetrics {
         });
     }
 
-    /// True if the configuration has this metric, on which it calls `act`; `None` after the configuration's end.
+    /// Calls `act` on this metric. Returns false if the configuration does not have it, and `None` after the configuration has ended.
     fn with(&self, metric: Metric, act: impl FnOnce(&MetricScope, envoy::Metric)) -> Option<bool> {
         let scope = self.scope.read().unwrap_or_else(PoisonError::into_inner);
         let metric = self.metrics.get(metric.place()).copied().flatten();

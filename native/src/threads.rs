@@ -21,7 +21,7 @@ mod real {
         Ok(std::thread::Builder::new().name(name.into()).spawn(run)?.thread().clone())
     }
 
-    /// Waits for an event: for so long, or as long as there is a sender.
+    /// Waits for an event: for this time, or for as long as there is a sender.
     pub fn receive<T>(events: &Receiver<T>, wait: Option<Duration>) -> Result<T, RecvTimeoutError> {
         match wait {
             Some(wait) => events.recv_timeout(wait),

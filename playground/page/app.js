@@ -290,6 +290,8 @@ function run() {
     try { return { editor, result: simulate(editor, of, client) }; } catch (error) { return { editor, wrong: error.message ?? String(error) }; }
   });
   $("choice").hidden = runs.every(({ result }) => !result);
+  const happened = new Set(runs.flatMap(({ result }) => result?.events ?? []).map(kindOf));
+  for (const each of document.querySelectorAll(".legend span")) each.hidden = !happened.has(each.firstElementChild.className);
   const events = runs.find(({ result }) => result)?.result.events ?? [];
   // The first response that is not plain: what the page is opened for.
   if (events.length && (chosen === null || chosen >= events.length)) chosen = Math.max(0, events.findIndex((event) => kindOf(event) !== "admitted"));
@@ -406,7 +408,9 @@ async function begin() {
     $("link").select();
   });
   $("trace").addEventListener("click", () => {
-    const events = runs.find(({ result }) => result)?.result.events ?? [];
+    const happened = new Set(runs.flatMap(({ result }) => result?.events ?? []).map(kindOf));
+  for (const each of document.querySelectorAll(".legend span")) each.hidden = !happened.has(each.firstElementChild.className);
+  const events = runs.find(({ result }) => result)?.result.events ?? [];
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob(events.map((event) => event.line + "\n"), { type: "application/jsonl" }));
     link.download = "trace.jsonl";

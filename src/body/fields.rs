@@ -20,7 +20,7 @@ enum Field {
     #[default]
     Absent,
     Text(String),
-    /// It is there twice, or too long, or servers read it in different ways.
+    /// The field is there twice, or too long, or servers read it in different ways.
     Unclear,
 }
 
@@ -39,7 +39,7 @@ impl Table {
         Self { fields: vec![Field::default(); names.len()], names, texts: 0, unreadable: false }
     }
 
-    /// Servers differ in what the form is: none of its fields can be read.
+    /// Makes all fields unreadable, because servers differ in how they read this form.
     pub(super) const fn refuse(&mut self) {
         self.unreadable = true;
     }
@@ -49,7 +49,7 @@ impl Table {
         self.names.iter().any(|wanted| wanted.as_bytes() == name)
     }
 
-    /// The form has a field of this name, decoded. `None`: servers differ in its value, or it is too long.
+    /// Adds a field of the form, with its name decoded. `None`: servers differ in its value, or it is too long.
     pub(super) fn put(&mut self, name: &[u8], value: Option<&[u8]>) {
         self.unreadable |= name == CHARSET;
         // Some servers drop spaces around a name, and some drop a byte order mark.
@@ -95,7 +95,7 @@ enum Syntax {
     Urlencoded(Urlencoded),
     Multipart {
         parts: Box<Multipart>,
-        /// A server that looks at no type reads pairs in it. It may find no wanted field among them.
+        /// The pairs that a server reads if it ignores the type of the form. None of them may be a wanted field.
         pairs: Urlencoded,
         of_pairs: Table,
     },
@@ -116,7 +116,7 @@ impl Fields {
         Self { table: Table::new(names), syntax }
     }
 
-    /// More of it.
+    /// Reads the next chunk of the form.
     pub fn feed(&mut self, chunk: &[u8]) {
         match &mut self.syntax {
             Syntax::Urlencoded(pairs) => pairs.feed(chunk, &mut self.table),
@@ -127,7 +127,7 @@ impl Fields {
         }
     }
 
-    /// It ends here.
+    /// Ends the form.
     pub fn end(&mut self) {
         match &mut self.syntax {
             Syntax::Urlencoded(pairs) => pairs.end(&mut self.table),

@@ -48,7 +48,7 @@ enum At {
     Surrogate { high: u16, backslash: bool },
     /// More of a number, or its end.
     Number(Part),
-    /// The rest of a word, after so many bytes of it.
+    /// The rest of a word, of which this many bytes have passed.
     Word(Word, u8),
     /// Nothing: the document is unreadable.
     Failed(Unreadable),

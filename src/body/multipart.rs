@@ -204,7 +204,7 @@ impl Part {
                 let mut plain = ["7bit", "8bit", "binary"].iter();
                 self.is_unclear |= !plain.any(|plain| value.eq_ignore_ascii_case(plain));
             }
-            // Some servers read so many bytes, whatever they are.
+            // Some servers read this many bytes, whatever they are.
             _ => {
                 self.told_length =
                     Some(value.parse().ok().filter(|length: &usize| length.to_string() == value)?);

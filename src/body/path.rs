@@ -109,7 +109,7 @@ pub struct Paths {
     keys: ByDepth,
     any_index: ByDepth,
     indexes: ByDepth,
-    /// The paths with so many segments, minus one.
+    /// The paths with this many segments, minus one.
     ends: ByDepth,
     /// True if a client has written the bodies: see [`Paths::of_clients`].
     of_clients: bool,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bytes that need no look each: eight at a time.
+//! Searches for the byte that ends a run, eight bytes at a time.
 
-/// Each of eight bytes is this one.
+/// Repeats this byte eight times.
 const fn all(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// The highest bit of each byte that is smaller than `bound`, for bytes below 0x80. A bit above the first one may be wrong.
+/// Marks each byte below `bound` by its highest bit. Only the lowest mark is certain: the subtraction may carry into those above it.
 const fn below(word: u64, bound: u8) -> u64 {
     word.wrapping_sub(all(bound)) & !word & all(0x80)
 }
@@ -25,7 +25,7 @@ fn run(bytes: &[u8], mut ends: impl FnMut(u64) -> u64, is_end: impl Fn(u8) -> bo
 }
 
 /// Counts the bytes of a JSON string before a quote, a backslash or a control character.
-/// The flag: they are all ASCII. If one of the next seven bytes is not, the flag may be false as well.
+/// The flag is true if they are all ASCII. It may be false although they are, if one of the next seven bytes is not ASCII.
 pub(super) fn of_string(bytes: &[u8]) -> (usize, bool) {
     let mut seen = 0;
     let length = run(

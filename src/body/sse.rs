@@ -19,9 +19,9 @@ pub(super) enum Piece<'a> {
 /// The place of the next byte in its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// Within a byte order mark; so many of its bytes have passed.
+    /// Within a byte order mark; this many of its bytes have passed.
     Mark(usize),
-    /// In the name of a field; so many bytes of it match `data`.
+    /// In the name of a field; this many bytes of it match `data`.
     Name(usize),
     /// After the colon of `data`: one space is skipped.
     Space,

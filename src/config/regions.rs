@@ -168,7 +168,7 @@ pub(super) fn read_way(view: &View<'_, WayFields>, regions: &Regions, errors: &m
     if view.get(&WAY.debit).is_some() { policy::Across::Debit } else { policy::Across::Share }
 }
 
-/// The longest sync interval with which so many regions can charge each other with all that they grant under this limit.
+/// The longest sync interval with which this many regions can charge each other with all that they grant under this limit.
 ///
 /// While a charge is under way, each region grants its limit at most, and what comes back of it meanwhile. One worker owes at most
 /// twice the limit, and a region is in debt for at most what [`Limit::debt`] says.
@@ -182,7 +182,7 @@ fn in_millis(span: Micros) -> String {
     format!("{}.{:03} ms", span.0 / 1_000, span.0 % 1_000).replace(".000", "")
 }
 
-/// Refuses what a way across so many regions cannot do.
+/// Refuses a policy that cannot hold across this many regions in this way.
 pub(super) fn check(
     view: &View<'_, WayFields>,
     policy: &View<'_, PolicyFields>,

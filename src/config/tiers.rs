@@ -111,7 +111,7 @@ fn tier(
     Some(Tier { name, plan, scaled, workers, shares, views: limit_views, queues })
 }
 
-/// A limit as the script of one of so many regions has it.
+/// A limit as the script of one of this many regions has it.
 fn across(limit: Limit, (regions, count): (Across, usize)) -> Result<Limit, Invalid> {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     match (regions, &limit) {

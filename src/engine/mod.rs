@@ -358,7 +358,7 @@ impl Engine {
         watched
     }
 
-    /// A part of the response's body, of so many bytes: for requests with [`Watched::size`] or [`Watched::content`]. `content` is these
+    /// A part of the response's body, of this many bytes: for requests with [`Watched::size`] or [`Watched::content`]. `content` is these
     /// bytes; it may be empty if only the size is watched.
     pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
         self.requests.response_body(stream, bytes, content);

@@ -93,7 +93,7 @@ impl Bucket {
         self.tolerance + u128::from(self.overdraft) * self.emission.get()
     }
 
-    /// The debt of so many times the quota.
+    /// The debt of this many times the quota.
     fn whole_debt(&self, times: u32) -> u128 {
         u128::from(times) * u128::from(self.capacity()) * self.emission.get()
     }
@@ -105,7 +105,7 @@ impl Bucket {
         self.max_owed = asked + self.whole_debt(times).min(most);
     }
 
-    /// True if it has the whole debt of so many times the quota.
+    /// True if it has the whole debt of this many times the quota.
     pub(super) fn holds_debt(&self, times: u32) -> bool {
         self.max_owed == self.max_asked() + self.whole_debt(times)
     }
@@ -155,7 +155,7 @@ impl Bucket {
         (view, self.max_owed, true)
     }
 
-    /// Moves the TAT to `owed` ahead of now, and counts so many microseconds more as refunded.
+    /// Moves the TAT to `owed` ahead of now, and counts this many microseconds more as refunded.
     fn set_owed(&self, state: &mut BucketState, now: Micros, owed: u128, refunded: u64) {
         state.tat = now.0.saturating_add(narrow(owed / self.parts));
         state.part = narrow(owed % self.parts);
@@ -189,7 +189,7 @@ impl Bucket {
         narrow(self.tolerance / self.emission)
     }
 
-    /// The time that so many requests of this cost take to flow, rounded up, in microseconds.
+    /// The time that this many requests of this cost take to flow, rounded up, in microseconds.
     pub(crate) fn spacing(&self, count: u32, cost: u64) -> u64 {
         narrow(
             (u128::from(count) * u128::from(cost))

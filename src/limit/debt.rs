@@ -11,7 +11,7 @@
 
 use super::{Invalid, Limit, MAX_LOG, MAX_UNITS};
 
-/// The largest debt of a limit: so many times its quota.
+/// The largest debt of a limit: this many times its quota.
 pub const MAX_DEBT: u32 = 32;
 
 /// The allowed size of a bucket with its debt.

@@ -65,7 +65,7 @@ impl FixedWindow {
         Self::new(limit, self.window, self.align).map(|same| Self { largest: self.largest, ..same })
     }
 
-    /// The same, if a limit up to so many times as large counts in the same state. The grants of that limit count as used.
+    /// The same, if a limit up to this many times as large counts in the same state. The grants of that limit count as used.
     pub(super) fn up_to(&self, scale: u64) -> Self {
         let largest = self.largest.max(self.limit.saturating_mul(scale));
         Self { largest, ..self.clone() }

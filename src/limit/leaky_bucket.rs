@@ -57,7 +57,7 @@ impl LeakyBucket {
         self.with_spare(self.spare.max(spare))
     }
 
-    /// The same, with a TAT that may lie so many units further ahead.
+    /// The same, with a TAT that may lie this many units further ahead.
     pub(super) fn with_spare(&self, spare: u64) -> Self {
         let mut same = self.clone();
         same.spare = spare;

@@ -172,7 +172,7 @@ impl Limit {
         Ok(limit.with_debt(self.debt()))
     }
 
-    /// The same limit, so many times as large: its rate, burst and overdraft too. Its windows, intervals and delays stay.
+    /// The same limit, this many times as large: its rate, burst and overdraft too. Its windows, intervals and delays stay.
     ///
     /// # Errors
     /// [`Invalid`], as in the constructor of the limit.
@@ -180,7 +180,7 @@ impl Limit {
         self.with_counts(self.counts().map(|count| count.saturating_mul(scale)))
     }
 
-    /// The same limit, where limits up to so many times as large count on the same state.
+    /// The same limit, where limits up to this many times as large count on the same state.
     #[must_use]
     pub fn up_to(&self, scale: u64) -> Self {
         match self {

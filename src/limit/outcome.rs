@@ -23,7 +23,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// A check for so many requests of this cost. Nothing is kept for others.
+    /// A check for this many requests of this cost. Nothing is kept for others.
     #[must_use]
     pub const fn new(requests: u32, cost: u64) -> Self {
         Self { requests, cost, kept_percent: 0 }
@@ -152,7 +152,7 @@ pub struct Permits {
 }
 
 impl Outcome {
-    /// The permits that so many of the granted requests hold in the policy's concurrency limits.
+    /// The permits that this many of the granted requests hold in the policy's concurrency limits.
     pub fn permits(&self, count: u32) -> impl Iterator<Item = Permits> {
         let held = self.limits.iter().enumerate().filter(|(_, answer)| answer.permit_expiry > 0);
         held.map(move |(limit, answer)| Permits { limit, expiry: answer.permit_expiry, count })

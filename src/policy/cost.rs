@@ -9,7 +9,7 @@ use crate::request::{Request, Unreadable};
 /// The number of units that a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// This many.
+    /// This number of units.
     Constant(u64),
     /// The number that the request states, within bounds.
     Stated(CostSource, Bounds),
@@ -28,7 +28,7 @@ pub enum CostSource {
     Query(Vec<u8>),
     /// In its JSON body, at any of these paths.
     Body(Vec<String>),
-    /// In `content-length`, in units of so many bytes (at least 1), rounded up.
+    /// In `content-length`, in units of this many bytes (at least 1), rounded up.
     ContentLength(u64),
 }
 
@@ -52,12 +52,12 @@ enum Stated {
     Units(u64),
     /// Nothing.
     Nothing,
-    /// Something that was not read, or is no whole number: the cost may be any.
+    /// A value that was not read, or that is no whole number: the cost is unknown.
     Unknown,
 }
 
 impl Cost {
-    /// Shows the paths of the values of a body that it is.
+    /// Shows the paths of the values that it reads in the body.
     pub(super) fn body_paths<'a>(&'a self, show: &mut dyn FnMut(&'a str)) {
         match self {
             Self::Stated(CostSource::Body(paths), _) => paths.iter().for_each(|path| show(path)),
@@ -89,7 +89,7 @@ impl Cost {
         matches!(self, Self::Usage(estimate) if estimate.prices.denies_unknown())
     }
 
-    /// The units `request` takes. Of several values, and of several readings of a query, the largest counts.
+    /// The units that `request` costs. Of several values, and of several readings of a query, the largest counts.
     #[must_use]
     pub fn of<'a>(&'a self, request: &Request<'a>) -> u64 {
         let (source, bounds) = match self {
@@ -107,7 +107,7 @@ impl Cost {
             }
             CostSource::ContentLength(per) => match header(request, "content-length") {
                 Stated::Units(bytes) => Stated::Units(bytes.div_ceil((*per).max(1))),
-                // A body without a length (chunked, or HTTP/2) has any length.
+                // The length of a body without `content-length` (chunked, or HTTP/2) is unknown.
                 Stated::Nothing if request.has_body() => Stated::Unknown,
                 stated => stated,
             },
@@ -148,7 +148,7 @@ fn query(request: &Request<'_>, name: &[u8], bounds: &Bounds) -> u64 {
     readings.max().unwrap_or(bounds.on_missing)
 }
 
-/// The largest of these numbers. Where one is none, the cost may be any.
+/// The largest of these numbers. If a value is no number (`None`), the cost is unknown.
 fn largest(numbers: impl Iterator<Item = Option<u64>>) -> Stated {
     let mut stated = Stated::Nothing;
     for number in numbers {
@@ -161,7 +161,7 @@ fn largest(numbers: impl Iterator<Item = Option<u64>>) -> Stated {
     stated
 }
 
-/// A whole number: digits, and nothing else. One too large for 64 bits is the largest.
+/// A whole number: digits, and nothing else. A number that is too large for 64 bits counts as the largest one.
 pub(super) fn number(text: &[u8]) -> Option<u64> {
     let digits = core::str::from_utf8(text).ok()?;
     let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

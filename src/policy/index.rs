@@ -68,7 +68,7 @@ type Key = (Box<[u8]>, u8);
 enum Part {
     /// All of it.
     Whole,
-    /// The first bytes, so many.
+    /// The first bytes, of this number.
     Head(usize),
     /// The first bytes of a path, where a segment ends after them.
     Segments(usize),

@@ -163,7 +163,7 @@ impl Tag {
         self.parts = self.parts.saturating_add(1);
     }
 
-    /// The tag, braces and all; at most [`LONGEST_TAG`] bytes of ASCII.
+    /// The tag with its braces: at most [`LONGEST_TAG`] bytes of ASCII.
     #[must_use]
     pub fn finish(mut self) -> String {
         let subject = self.text.get(self.subject..).unwrap_or_default();

@@ -92,7 +92,7 @@ pub const MAX_KEPT: u8 = 99;
 pub enum Mode {
     /// The request is rejected.
     Enforce,
-    /// It is counted and reported, and the request goes on.
+    /// The denial is counted and reported, and the request continues.
     Shadow,
     /// Nothing: the client only asks what is left. Nothing is taken.
     Enquiry,
@@ -159,7 +159,7 @@ impl Lease {
     /// Under `auto` a worker holds at most this part of a limit.
     const PART: u64 = 100;
 
-    /// Under `auto` a lease has so many requests at first, unless a worker may hold only fewer.
+    /// Under `auto` a lease has this many requests at first, unless a worker may hold only fewer.
     const FIRST: u32 = 8;
 
     /// Returns the lease of `auto` under these limits, for requests of this cost; `None` if it reserves nothing in advance.
@@ -255,7 +255,7 @@ impl Check {
         Self { policy, tier: 0, tag, cost: 1, kept_percent, scale, requested, store: 0, mode: Mode::Enforce }
     }
 
-    /// Returns the check of the limits for so many such requests.
+    /// Returns the check of the limits for this many such requests.
     #[must_use]
     pub const fn ask(&self, requests: u32) -> Ask {
         Ask { requests, cost: self.cost, kept_percent: self.kept_percent }
@@ -576,7 +576,7 @@ pub fn answers<'a>(
 }
 
 impl Tier {
-    /// Its limits, so many times as large.
+    /// Its limits, this many times as large.
     #[must_use]
     pub fn plan_at(&self, scale: u64) -> Arc<Plan> {
         self.scaled.plan(&self.plan, scale)

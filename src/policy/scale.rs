@@ -58,7 +58,7 @@ fn whole(bytes: &[u8]) -> Option<u64> {
     }
 }
 
-/// Plans of so many scales of one tier are kept.
+/// Plans of this many scales of one tier are kept.
 const MAX_PLANS: usize = 256;
 
 /// The plans of one tier at other scales than one, as far as they were needed.

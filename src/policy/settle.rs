@@ -67,9 +67,9 @@ pub enum Source {
     Header(String),
     /// In the trailer of this name, in lower case.
     Trailer(String),
-    /// The size of its body, in units of so many bytes (at least 1), rounded up.
+    /// The size of its body, in units of this many bytes (at least 1), rounded up.
     Bytes(u64),
-    /// The time from the admission of the request to its end, in units of so long (at least 1), rounded up.
+    /// The time from the admission of the request to its end, in units of this length (at least 1), rounded up.
     Duration(Micros),
     /// A sum of numbers in its JSON body, or in the JSON of its events or lines: the last number at each path.
     Body(Arc<Paths>, Sum),
@@ -220,7 +220,7 @@ impl Settling {
         }
     }
 
-    /// A part of the body, of so many bytes. These are its `content`, if [`Watched::content`] is set.
+    /// A part of the body, of this many bytes. These are its `content`, if [`Watched::content`] is set.
     pub fn body(&mut self, bytes: usize, content: &[u8]) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
         self.scanners.iter_mut().for_each(|(_, scanner)| scanner.feed(content));

@@ -29,7 +29,7 @@ pub struct Part {
 /// The place of a part's value.
 #[derive(Debug)]
 pub enum Source {
-    /// The client's address, in so many bits.
+    /// The first bits of the client's address.
     ClientAddress {
         /// The prefix for IPv4.
         ipv4_prefix: u8,
@@ -111,8 +111,8 @@ impl Source {
         matches!(self, Self::Header(name) if matches!(name.as_str(), "authorization" | "proxy-authorization"))
     }
 
-    /// True if it belongs to what the client requests: the method, the path, the body, or what Envoy has chosen by these. The query does
-    /// not count, because a quota request has one of its own, and so the parameters that name a subject.
+    /// True if the part describes what the client requests: the method, the path, the body, or what Envoy has chosen by these. The query
+    /// does not count, because a quota request has its own query, with the parameters that name a subject.
     pub(super) fn is_of_target(&self) -> bool {
         match self {
             Self::Path(_) | Self::PathSegment(_) | Self::Method | Self::Body(..) => true,
@@ -165,7 +165,7 @@ pub enum OnMultiple {
 /// The value of a part in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value<'r> {
-    /// This.
+    /// The value.
     Is(Cow<'r, [u8]>),
     /// The value is missing.
     Absent,
@@ -190,7 +190,7 @@ impl Part {
         }
     }
 
-    /// Adds the digest to `tag` that this part of `request` has, if it was kept; see [`Request::digest`].
+    /// Adds the digest of this part to `tag`, if `request` has stored it ([`Request::digest`]). Returns whether it has.
     pub(super) fn add_kept(&self, request: &Request<'_>, tag: &mut Tag) -> bool {
         let digest = self.id().and_then(|id| request.digest(id));
         if let Some(digest) = &digest {
@@ -199,7 +199,7 @@ impl Part {
         digest.is_some()
     }
 
-    /// Adds the value of this part to `tag`: in clear, or its digest, which is kept for further policies.
+    /// Adds the value of this part to `tag`: in clear, or its digest, which `request` then stores for further policies.
     pub(super) fn add<'a>(&'a self, value: &[u8], request: &Request<'a>, tag: &mut Tag) {
         if self.hash.is_none() && value.len() <= LONGEST_SUBJECT {
             return tag.part(Some(value));
@@ -212,15 +212,15 @@ impl Part {
         tag.hashed(&digest);
     }
 
-    /// Identifies the digest of the value among those of one request, for parts that another policy may have as well. The secret of
-    /// all hashes is the same.
+    /// Names the digest of this part among those that a request stores. Another policy may have the same part, and all hashes have the same
+    /// secret.
     fn id(&self) -> Option<ValueId<'_>> {
         let hidden: u16 = if self.hash.is_some() { 32 } else { 0 };
         let (kind, name) = self.value_id()?;
         Some((kind | hidden | self.normalize.number() << 6, name))
     }
 
-    /// Shows the path of the value of a body that it is.
+    /// Shows the path in the body, if this part is a value of the body.
     pub(super) fn body_paths<'a>(&'a self, show: &mut dyn FnMut(&'a str)) {
         if let Source::Body(path, _) = &self.source {
             show(path);
@@ -268,7 +268,7 @@ fn header<'a: 'r, 'r>(
     })
 }
 
-/// Ambiguous when the readings of a query differ: the client could choose its subject.
+/// Ambiguous if the readings of a query differ; otherwise the client could choose its subject.
 fn query<'r>(
     name: &[u8],
     semicolon: Semicolon,

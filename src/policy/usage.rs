@@ -282,7 +282,8 @@ impl Prices {
         Self { models: Vec::new(), rows: Vec::new(), highest, per: 1, denies_unknown: false }
     }
 
-    /// Weights by model; so many tokens cost them. `denies_unknown`: no request of another model is admitted. `None` if there is no row.
+    /// The weights of each model, which are the cost of `per` tokens. `denies_unknown`: no request of another model is admitted. `None` if
+    /// there is no row.
     #[must_use]
     pub fn by_model(rows: Vec<(Vec<String>, Weights)>, per: u64, denies_unknown: bool) -> Option<Self> {
         let highest =
@@ -373,7 +374,7 @@ impl Usage {
         Some(Self { providers, paths, prices })
     }
 
-    /// Returns the usage that a response of so many `bytes` states, of the model that it names; `requested` is the row of the model that
+    /// Returns the usage that a response of this many `bytes` states, of the model that it names; `requested` is the row of the model that
     /// the request names.
     ///
     /// If a response was cut off, its usage is the smaller of `reserved` and what it has delivered: each byte counts as a token of output,

@@ -40,7 +40,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// The values at these paths, in bodies of at most so many bytes. `None` if one is no path, or if they are too many.
+    /// The values at these paths, in bodies of at most this many bytes. `None` if one is no path, or if they are too many.
     #[must_use]
     pub fn new(names: Vec<String>, max_bytes: usize) -> Option<Self> {
         let (fields, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| field(name).is_some());
@@ -94,7 +94,7 @@ enum Read {
     Part(Reader, usize),
     /// It is empty.
     Empty,
-    /// All of it: so many bytes.
+    /// All of it: this many bytes.
     Whole(Reader, usize),
     /// It is compressed, too large, or neither JSON nor a form; or it was not waited for.
     Unreadable,

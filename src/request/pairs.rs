@@ -2,8 +2,8 @@
 //! Names and values inside one string: query parameters and cookies. A string is parsed once per request, into ranges. A
 //! name is compared while it is decoded; a value is decoded only when its bytes are needed.
 //!
-//! Servers differ in how they read what clients do not usually write. So a value counts only if all servers read the same of it; otherwise
-//! what has its name is [`Unreadable`].
+//! Servers differ in how they read unusual spellings. So a value counts only if all servers read the same value; otherwise the value of
+//! that name is [`Unreadable`].
 
 use core::cmp::Ordering;
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ pub const LONGEST_PAIRS: usize = 16 * 1024;
 pub struct Sent<'t> {
     /// Without quotes around it.
     raw: &'t [u8],
-    /// As it stands.
+    /// With quotes around it, if it has any.
     whole: &'t [u8],
     /// The meaning of `+`, if the value is percent-encoded.
     escaped: Option<Plus>,
@@ -54,8 +54,8 @@ impl<'t> Sent<'t> {
         if raw.contains(&b'"') { Err(Unreadable) } else { Self { raw, whole, escaped }.clear() }
     }
 
-    /// The value, if all servers that decode it read the same: its escapes are right, and it is UTF-8 without a zero byte, at which some
-    /// end it, and without a byte order mark, which some drop.
+    /// The value, if all servers that decode it read the same value: its escapes are right, and it is UTF-8 without a zero byte (some end
+    /// the value there) and without a byte order mark (some drop it).
     fn clear(self) -> Result<Self, Unreadable> {
         let is_clear = match self.escaped {
             Some(_) if has_wrong_escape(self.raw) => false,
@@ -162,7 +162,7 @@ struct Pair {
 }
 
 impl Pairs {
-    /// The pairs of `text`, each ended by a byte that `ends` says.
+    /// The pairs of `text`. A byte for which `ends` is true ends a pair.
     fn parse(text: &[u8], ends: fn(u8) -> bool) -> Self {
         let mut pairs = Self { pairs: Vec::new(), truncated: text.len() > LONGEST_PAIRS };
         let (mut begin, mut equals) = (0, None);
@@ -213,11 +213,11 @@ impl Pairs {
     }
 }
 
-/// A query, as a server reads it that ends parameters at `&`, and as one does that ends them at `;` too.
+/// The two readings of a query: parameters end at `&` only, or also at `;`.
 #[derive(Debug)]
 pub struct Query {
     ampersand: Pairs,
-    /// `None` when no `;` is there, so that it is the same.
+    /// The second reading; `None` if the query has no `;`, because both readings are then equal.
     semicolon: Option<Pairs>,
 }
 
@@ -232,7 +232,7 @@ impl Query {
         }
     }
 
-    /// The readings: parameters end at `&`; and also at `;`, where that is to be told apart.
+    /// The readings of the query. Under [`Semicolon::Literal`] only the first.
     pub fn readings(&self, semicolon: Semicolon) -> impl Iterator<Item = &Pairs> + Clone {
         let second = self.semicolon.as_ref().filter(|_| semicolon == Semicolon::Ambiguous);
         core::iter::once(&self.ampersand).chain(second)

@@ -88,7 +88,7 @@ pub(super) fn add_status(answers: &[PolicyAnswer<'_>], times: Times, headers: &m
     }
 }
 
-/// Adds the header that warns of limits which are nearly used up, where a policy wants it.
+/// Adds the header that warns of limits that are nearly used up, if a policy has it (`warning_header`).
 pub(super) fn add_warnings(answers: &[PolicyAnswer<'_>], headers: &mut Headers) {
     let Some(first) = answers.iter().find(|answer| answer.settings.warns) else { return };
     let shown = |limit: &NamedLimit<'_>| {

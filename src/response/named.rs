@@ -13,7 +13,7 @@ use crate::time::Micros;
 /// The most limits that one header or body names.
 const MAX_NAMED: usize = 16;
 
-/// The most bytes that they take in a header or body.
+/// The most bytes of their names and numbers in one header or body.
 const MAX_BYTES: usize = 1024;
 
 /// One limit that a response names.
@@ -43,7 +43,7 @@ impl<'a> NamedLimit<'a> {
         self.answer.shows(style)
     }
 
-    /// The units that it allows such requests at once or in a window.
+    /// The number of units that the limit allows such requests at once or in a window.
     pub fn quota(&self) -> u64 {
         let PolicyAnswer { scale, kept_percent, .. } = *self.answer;
         self.own.map_or_else(|| self.view.quota(scale, kept_percent), |own| self.ask().open(own.quota()))
@@ -53,12 +53,12 @@ impl<'a> NamedLimit<'a> {
         Ask { kept_percent: self.answer.kept_percent, ..Ask::new(0, 0) }
     }
 
-    /// Within which time these come back; `None` if they are requests in flight.
+    /// The time in which the units of [`quota`](Self::quota) come back; `None` if they are requests in flight.
     pub fn window(&self) -> Option<Micros> {
         self.own.map_or(self.view.window(), Limit::period)
     }
 
-    /// The percentage of it that is used, if the policy lets the request pass and that is enough for a warning. `None` if the worker
+    /// The used percentage of the limit, if the policy admits the request and the percentage is enough for a warning. `None` if the worker
     /// decided by its own share, which says nothing about the limit.
     pub fn warns(&self) -> Option<u64> {
         let warn_at = self.view.warn_at()?;
@@ -73,8 +73,8 @@ impl<'a> NamedLimit<'a> {
         self.answer.is_violated(self.status)
     }
 
-    /// A limit that rejects the request matters more than one that does not; among equals, the one with the smallest part
-    /// of its quota left.
+    /// True if a response names this limit before the other: limits that reject the request first, then those with the smallest part of
+    /// their quota left.
     fn matters_more_than(&self, other: &Self) -> bool {
         // left / quota < other left / other quota, without a division.
         let part = |one: &Self, of: &Self| u128::from(one.status.remaining) * u128::from(of.quota());

@@ -18,7 +18,7 @@ use crate::request;
 /// The name under which hosts write [`Rejection::details`] to Envoy's filter state.
 pub const DETAILS: &str = "weir.details";
 
-/// The errors to a batch have at most so many bytes. A batch that would get more gets one, without an id.
+/// The errors to a batch have at most this many bytes. A batch that would get more gets one, without an id.
 const MAX_BATCH: usize = 32 * 1024;
 
 /// A response in the upstream's place.
@@ -120,7 +120,7 @@ pub fn deny(settings: &Settings, policy: &str) -> Rejection {
     build(settings, (policy, &[], false), Cause::Denied, RetryAfter::Unknown, Vec::new())
 }
 
-/// The rejection of a request about which nothing could be decided at all, where `on_failure` is `deny`.
+/// The rejection of a request that weir could not decide at all, under `on_failure: deny`.
 #[must_use]
 pub fn unavailable(settings: &Settings) -> Rejection {
     build(settings, ("", &[], false), Cause::Unavailable, RetryAfter::After(STORE_RETRY), Vec::new())

@@ -44,7 +44,7 @@ pub struct WarnAt {
 }
 
 impl WarnAt {
-    /// Returns the percentage of these units that is used if so many are left, rounded down, if that is enough for a warning.
+    /// Returns the used percentage if this many of these units are left, rounded down, if that is enough for a warning.
     #[must_use]
     pub fn used(self, quota: u64, remaining: u64) -> Option<u64> {
         let used = quota.saturating_sub(remaining).saturating_mul(100).checked_div(quota)?;

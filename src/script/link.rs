@@ -27,15 +27,17 @@
 //! If requests are of several classes, each limit's ask is followed by its part of `lua/priority/`, which adds what is kept for
 //! other classes to what a request needs.
 //!
-//! Limits that go into debt have [`INDEBTED`] in place of two parts of `lua/shared/`, and how many units of debt as their last number.
-//! The scripts of other limits have nothing of it. Subjects whose limits go into debt have no overrides.
+//! Limits that go into debt have [`INDEBTED`] in place of two parts of `lua/shared/`, and the largest debt as their last number. Scripts
+//! of other limits have neither. Subjects whose limits go into debt have no overrides.
 //!
-//! A check of several subjects is a loop over them with all this as its body. The linker adds the variables `subject`, `keys`,
-//! `questions`, `answers` and `rare`. Its reply is one string: each further string of a reply costs Redis 1,000 instructions. What is
-//! mostly 0 follows at its end, where it is not. Each state is read when its subject's turn comes, not by one `MGET` before, because two
-//! checks of a command may be for one subject. The numbers of the limits are unpacked once, before the loop. Those of limits in a further function are
-//! unpacked in each turn, because a function of Lua may use only 60 variables from outside; and those of all limits where subjects have
-//! overrides, which have more variables.
+//! A check of several subjects is a loop over them with all this as its body. The linker adds the variables `subject`, `keys`, `questions`,
+//! `answers` and `rare`. The reply is one string, because each further string costs Redis 1,000 instructions. Numbers that are mostly 0
+//! follow at its end, and only if they are not 0. The loop reads each state in its subject's turn, not by one `MGET` before, because two
+//! checks of a command may be for one subject.
+//!
+//! The script unpacks the numbers of the limits once, before the loop. There are two exceptions. Those of limits in a further function are
+//! unpacked in each turn, because a function of Lua may use only 60 variables from outside. So are those of all limits, if subjects have
+//! overrides, which need more variables.
 
 use core::fmt::{Display, Write};
 use std::borrow::Cow;
@@ -51,9 +53,9 @@ pub(super) struct Fragment {
     source: &'static str,
     /// Its variables for the numbers of [`compile`].
     names: &'static str,
-    /// The Lua that replaces its counts by a subject's own, and its variables for these counts.
+    /// The Lua that replaces the counts by those of an override, and the variables for these counts.
     overrides: (&'static str, &'static str),
-    /// The Lua that keeps a share of it for other requests.
+    /// The Lua that reserves a share of the limit for requests of other classes.
     priority: &'static str,
     /// True if it is for limits that go into debt.
     indebted: bool,
@@ -100,7 +102,7 @@ const PRIORITY_BUCKET: &str = lua!("priority/bucket");
 const PRIORITY_BUCKET_WIDE: &str = lua!("priority/bucket_wide");
 const PRIORITY_STEPWISE: &str = lua!("priority/stepwise");
 
-/// Parts of a fragment, and what limits that go into debt have in their place.
+/// Parts of a fragment, each with the part that replaces it for limits that go into debt.
 const INDEBTED: [(&str, &str); 2] = [
     (lua!("shared/charge_left"), lua!("shared/charge_debt")),
     (lua!("shared/max_missing"), lua!("shared/max_missing_debt")),
@@ -125,7 +127,7 @@ macro_rules! wide_bucket {
 
 /// [`Fragment::worst`] of a log of any size. A check bisects the entries, and removes those that have left the window.
 const LARGEST_LOG: usize = 92;
-/// The same of smaller logs: of so many entries at most. Up to 10,000, a refund takes longer than a check.
+/// [`Fragment::worst`] of smaller logs, each after the largest number of entries. Up to 10,000, a refund takes longer than a check.
 const SMALLER_LOGS: [(u64, usize); 2] = [(32, 45), (10_000, 65)];
 
 // A fragment that charges when it asks comes last, when all others have asked. Fragments that are not overridden are for

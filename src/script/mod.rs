@@ -71,14 +71,14 @@ pub enum ScriptKind {
     Release,
 }
 
-/// The options of all limits of a plan. Each costs calls to Redis beside those of the limits.
+/// The options of all limits of a plan. Each option adds calls of Redis commands to a check.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// One more call in each check, if they are read.
+    /// Overrides add one call to each check.
     pub overrides: Overrides,
-    /// When denials of a subject lead to a ban, if they ever do: one more call in each check, and up to four where a request is denied.
+    /// The rule after which denials lead to a ban. It adds one call to each check, and up to four to a check that denies.
     pub ban: Option<Ban>,
-    /// The keys and what they hold are the same for all.
+    /// Classes do not change the keys or their contents.
     pub classes: Classes,
 }
 
@@ -114,8 +114,8 @@ pub struct Plan {
     linked: Arc<Linked>,
 }
 
-/// The limits' parameters, in the order of the script, packed. They are the end of the argument of a check, which is as long in each:
-/// what is around them is written once.
+/// The limits' parameters, packed in the order of the script. They end the argument of a check. The argument has the same length in each
+/// check, so the bytes around the parameters are written once.
 #[derive(Clone, Debug)]
 struct Parameters {
     /// `$56\r\n` before the argument.
@@ -215,7 +215,7 @@ fn sha(source: &str) -> String {
     sha1_smol::Sha1::from(source).digest().to_string()
 }
 
-/// Appends the beginning of a command with so many keys and arguments.
+/// Appends the beginning of a command with this many keys and arguments.
 fn begin(verb: &[u8], script: &[u8], keys: usize, arguments: usize, out: &mut Vec<u8>) {
     resp::array_header(out, 3 + keys + arguments);
     resp::bulk(out, verb);
@@ -273,7 +273,7 @@ impl Plan {
         Ok(Self { limits, parameters, subjects, prefix, linked: Arc::new(linked) })
     }
 
-    /// The same plan with limits that are so many times as large: see [`Limit::scaled`]. The keys stay the same, and mostly the
+    /// The same plan with limits that are this many times as large: see [`Limit::scaled`]. The keys stay the same, and mostly the
     /// scripts.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ impl Plan {
         self.with_limits(both.map(|(limit, other)| limit.sharing(other)).collect())
     }
 
-    /// The same plan, on keys that plans up to so many times as large count on, too.
+    /// The same plan, on keys that plans up to this many times as large count on, too.
     ///
     /// # Errors
     /// As [`Plan::scaled`].
@@ -315,7 +315,7 @@ impl Plan {
             let subjects = max_subjects(&fragments, options)?;
             return Ok(Self { limits, parameters, subjects, prefix, linked: Arc::clone(&self.linked) });
         }
-        // Numbers too large for the script of a bucket take that of a wide one.
+        // If the numbers are too large for the script of a bucket, use that of a wide one.
         let named = limits.into_iter().enumerate().map(|(place, limit)| {
             let suffix = order.iter().position(|of| *of == place).and_then(|at| suffixes.get(at));
             let name = suffix.and_then(|suffix| suffix.get(1..)).unwrap_or_default();
@@ -356,13 +356,13 @@ impl Plan {
         self.linked.options.overrides
     }
 
-    /// When denials of a subject lead to a ban, if they ever do.
+    /// The rule after which denials of a subject lead to a ban.
     #[must_use]
     pub fn ban(&self) -> Option<&Ban> {
         self.linked.options.ban.as_ref()
     }
 
-    /// The most subjects for one command: fewer, where one subject may take long.
+    /// The most subjects for one command; fewer if one subject may take long.
     #[must_use]
     pub fn subjects(&self) -> usize {
         self.subjects
@@ -425,7 +425,7 @@ impl Plan {
     }
 
     /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
-    /// Redis: the slot is that of the first. If all ask the same, the question is sent once. The reply is
+    /// Redis: the slot is that of the first. If all checks ask for the same, the command has the numbers once. The reply is
     /// for [`Plan::outcomes`].
     ///
     /// Each subject is decided alone: if the script fails halfway, the subjects before are charged.

@@ -14,7 +14,7 @@ use crate::time::Micros;
 /// The bytes of a limit's entry at the end of a reply for several subjects: its place, and the values that are mostly 0.
 const RARE: usize = 2 + 8 + 8 + 7;
 
-/// The maximum number of subjects with so many limits each whose reply still fits through the bridge.
+/// The maximum number of subjects with this many limits each whose reply still fits through the bridge.
 pub(super) fn most_subjects(limits: usize, options: &Options) -> usize {
     let subject = subject_size(limits, options).saturating_add(limits.saturating_mul(RARE));
     bridge::REPLY.bulk.saturating_sub(8) / subject.max(1)
@@ -39,10 +39,10 @@ impl Plan {
         self.read(string(reply)?).ok_or(BadReply::Unexpected)
     }
 
-    /// Reads the reply to [`Plan::check_all`] of so many subjects, and calls `each` with the outcome for each.
+    /// Reads the reply to [`Plan::check_all`] of this many subjects, and calls `each` with the outcome for each.
     ///
     /// # Errors
-    /// [`BadReply`] if it is an error, or not a reply of this script to so many subjects. Then the outcomes so far count for nothing.
+    /// [`BadReply`] if it is an error, or not a reply of this script to this many subjects. Then the outcomes so far count for nothing.
     pub fn outcomes(
         &self,
         reply: &Reply<'_>,

@@ -34,11 +34,11 @@ pub use worker::{Exchange, Worker};
 /// Envoy's action for a request after a callback.
 #[derive(Debug)]
 pub enum Next {
-    /// It goes on.
+    /// The request continues.
     Continue,
     /// It waits, and so does what comes of it. If it was rejected already, nothing of it passes either.
     Pause,
-    /// It waits for its body: Envoy goes on to call back with what comes of it, and keeps that.
+    /// The request waits for its body. Envoy calls back with each part of the body, and keeps it.
     AwaitBody,
     /// The client gets this response in the upstream's place.
     Reject(Box<Rejection>),

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use crate::engine::StreamId;
 use crate::sorted_map::sorted;
 
-/// Returns the name for a request: the next after `last`, the name of the one before, that is not taken. Names are 32 bits, and a request
-/// may live for days, so a worker can come to a name again whose request still lives.
+/// Returns the next free name after `last`, the name of the request before. Names are 32 bits, and a request may live for days, so a name
+/// may come again that a request still has.
 fn next_name(last: StreamId, is_taken: impl Fn(StreamId) -> bool) -> StreamId {
     let mut name = last.wrapping_add(1);
     while is_taken(name) {
@@ -47,7 +47,7 @@ impl<F: Copy + PartialEq> RequestTable<F> {
         self.last
     }
 
-    /// Notes what has come of a request that the engine knows. A request that was released does not pause again.
+    /// Notes the new state of a request that the engine knows. A request that was released does not pause again.
     pub fn note(&mut self, name: StreamId, entry: Entry<F>) {
         let known = self.requests.entry(name).and_modify(|known| known.is_paused &= entry.is_paused);
         known.or_insert(entry);
@@ -77,8 +77,8 @@ impl<F: Copy + PartialEq> RequestTable<F> {
         self.requests.get(&name).map(|entry| entry.filter)
     }
 
-    /// The engine is replaced: the requests that wait, in the order in which they came. None of them counts as paused any more. All
-    /// requests keep their names, because their sessions live until they end.
+    /// Returns the waiting requests in the order of their arrival, because the engine is replaced. None of them counts as paused any more.
+    /// All requests keep their names, because their sessions live until they end.
     pub fn take_paused(&mut self) -> Vec<(StreamId, Entry<F>)> {
         let first = self.last.wrapping_add(1);
         let paused = self.requests.iter().filter(|(_, entry)| entry.is_paused);
@@ -92,7 +92,7 @@ impl<F: Copy + PartialEq> RequestTable<F> {
         ages.into_iter().filter_map(take).collect()
     }
 
-    /// Something else than the engine decides a request: sets whether it waits. Does nothing if it has ended.
+    /// Sets whether a request waits for a decision that the engine does not make. Does nothing if the request has ended.
     pub fn set_paused(&mut self, name: StreamId, is_paused: bool) {
         if let Some(entry) = self.requests.get_mut(&name) {
             entry.is_paused = is_paused;

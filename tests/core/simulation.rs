@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits across regions, simulated with the real engines: what is admitted stays within the bound of each way, and is no less than
-//! promised. `docs/regions.md` and `docs/regions/` show the figures; `WEIR_UPDATE=1` writes them there.
+//! promised. `docs/proofs.md` and `docs/regions/` show the figures; `WEIR_UPDATE=1` writes them there.
 
 use weir_support::simulation as simulated;
 
@@ -50,10 +50,10 @@ fn the_documents_show_what_is_admitted() {
     assert_eq!(beyond(table), Vec::<String>::new());
 
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-    let page = fs::read_to_string(docs.join("regions.md")).expect("docs/regions.md");
+    let page = fs::read_to_string(docs.join("proofs.md")).expect("docs/proofs.md");
     let (head, rest) = page.split_once(BEGIN).expect("where the tables begin");
     let (_, tail) = rest.split_once(END).expect("where the tables end");
-    published(&docs.join("regions.md"), &[head, BEGIN, &report.tables(), END, tail].concat());
+    published(&docs.join("proofs.md"), &[head, BEGIN, &report.tables(), END, tail].concat());
     for (name, content) in report.files() {
         published(&docs.join("regions").join(name), &content);
     }

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use weir_support::table::grouped;
 
 const END: &str = "<!-- / -->";
 
@@ -16,18 +17,6 @@ const SOURCES: [(&str, &[&str], [&str; 2]); 3] = [
     ("regions", &["regions/summary.json"], ["way", "regions"]),
     ("scale", &["scale/summary.json"], ["workers", "nodes"]),
 ];
-
-/// A number with commas.
-pub fn grouped(value: f64, decimals: usize) -> String {
-    let text = format!("{value:.decimals$}");
-    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let digits = whole.len();
-    let with = |(place, digit): (usize, char)| {
-        let comma = place > 0 && (digits - place).is_multiple_of(3);
-        [comma.then_some(','), Some(digit)]
-    };
-    whole.chars().enumerate().flat_map(with).flatten().chain(rest.chars()).collect()
-}
 
 /// The number at a path of keys, as in `wait_ms.p99`.
 pub fn at(case: &Value, field: &str) -> Option<f64> {

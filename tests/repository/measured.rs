@@ -7,8 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use weir_support::table::grouped;
 
-use crate::figures::grouped;
+use crate::figures::at;
 use crate::tables;
 
 fn read(name: &str) -> Value {
@@ -82,13 +83,31 @@ fn redis() {
         let (name, count) = (row["name"].as_str().expect("a name"), number(&row["instructions"]));
         let _ = writeln!(table, "| {name} | {} | {:.2} |", grouped(count, 0), number(&row["ratio"]));
     }
-    tables::published("docs/bench/README.md", [("redis", table)]);
+    tables::published("docs/proofs.md", [("redis", table)]);
 }
 
-/// The targets of `make bench` that the run beside the page has missed, or did not decide.
+/// The limiters that were measured beside weir in one run.
+#[test]
+fn services() {
+    let services = read("bench/services.json");
+    let cases = services["cases"].as_array().expect("cases");
+    let mut table =
+        String::from("| | added CPU, µs | p50, µs | Redis stopped for 5 s |\n|---|--:|--:|---|\n");
+    for one in cases.iter().filter(|case| case["connections"] == 1) {
+        let text = |field: &str| one[field].as_str().expect("a text");
+        let many = cases.iter().find(|case| case["name"] == one["name"] && case["connections"] == 32);
+        let added = at(many.expect("32 connections, too"), "cpu_us.added.median");
+        let added = added.map_or("–".to_owned(), |added| grouped(added, 0));
+        let p50 = grouped(number(&one["p50_us"]), 0);
+        let _ = writeln!(table, "| {} | {added} | {p50} | {} |", text("shown"), text("redis_stopped"));
+    }
+    tables::published("docs/bench/README.md", [("services", table)]);
+}
+
+/// The targets of `make bench` that the last run has missed. Those that it did not decide are in its table only.
 #[test]
 fn targets() {
-    let mut table = String::from("| target | is | at most | floor | |\n|---|--:|--:|--:|---|\n");
+    let mut table = String::from("| target | is | at most | floor |\n|---|--:|--:|--:|\n");
     let summary = read("bench/summary.json");
     // The addition of an empty filter of the host and the time in Redis, under the same load.
     let floor = |target: &str| {
@@ -105,18 +124,17 @@ fn targets() {
         floor["is"]["median"].as_f64().map(|floor| format!("{floor:.2}"))
     };
     let targets = summary["targets"].as_array().expect("targets");
-    for target in targets.iter().filter(|target| target["verdict"] != "met") {
+    for target in targets.iter().filter(|target| target["verdict"] == "missed") {
         let name = target["target"].as_str().expect("a name");
         let [is, low, high] = ["median", "low", "high"].map(|of| target["is"][of].as_f64());
         let is = is.map_or(String::from("-"), |is| match low.zip(high).filter(|(low, high)| low < high) {
             Some((low, high)) => format!("{is:.2} ({low:.2} to {high:.2})"),
             None => format!("{is:.2}"),
         });
-        let (at_most, verdict) = (&target["at_most"], target["verdict"].as_str().expect("a verdict"));
-        let floor = floor(name).unwrap_or_default();
-        let _ = writeln!(table, "| {name} | {is} | {at_most} | {floor} | {verdict} |");
+        let (at_most, floor) = (&target["at_most"], floor(name).unwrap_or_default());
+        let _ = writeln!(table, "| {name} | {is} | {at_most} | {floor} |");
     }
-    tables::published("docs/bench/README.md", [("targets", table)]);
+    tables::published("docs/proofs.md", [("targets", table)]);
 }
 
 mod failover {
@@ -128,7 +146,9 @@ mod failover {
     use std::path::{Path, PathBuf};
 
     use serde_json::Value;
+    use weir_support::table::grouped;
 
+    use super::number;
     use crate::tables;
 
     const HOSTS: [(&str, &str); 2] = [("wasm", "plugin"), ("native", "dynamic module")];
@@ -151,37 +171,36 @@ mod failover {
         found
     }
 
-    /// The median and the maximum.
-    fn both(spread: &Value) -> String {
-        format!("{} / {}", spread["median"], spread["max"])
-    }
-
-    fn seconds(spread: &Value) -> String {
-        let [median, max] = ["median", "max"].map(|of| spread[of].as_f64().expect("a time") / 1_000.0);
-        format!("{median:.1} / {max:.1}")
-    }
-
+    /// A case in each row, and a column for what is forgotten with each host. The rest is the larger maximum of the hosts.
     fn forgotten() -> String {
-        let mut table = String::new();
-        for (host, figures) in figures() {
-            let cases = figures["cases"].as_array().expect("cases");
-            let (rate, deadline) = (&figures["requests_per_second"], &figures["deadline_ms"]);
-            let runs = &cases[0]["runs"];
+        let hosts: Vec<_> = figures();
+        let of = |name: &str| format!("forgotten, {name}");
+        let columns: Vec<_> = hosts.iter().map(|(name, _)| of(name)).collect();
+        let (rate, deadline) = (&hosts[0].1["requests_per_second"], &hosts[0].1["deadline_ms"]);
+        let runs = &hosts[0].1["cases"][0]["runs"];
+        assert!(runs.as_u64() >= Some(30), "30 runs each");
+        let mut table = format!(
+            "\n{rate} requests a second and a `deadline` of {deadline} ms, {runs} times each (median / maximum of the units):\n\n\
+             | what happens | {} | bound | seconds without a grant, at most |\n|---{}|--:|--:|\n",
+            columns.join(" | "),
+            "|--:".repeat(hosts.len())
+        );
+        for (row, case) in hosts[0].1["cases"].as_array().expect("cases").iter().enumerate() {
+            let name = case["name"].as_str().expect("a name");
+            let cases: Vec<_> = hosts.iter().map(|(_, figures)| &figures["cases"][row]).collect();
             assert!(
-                cases.iter().all(|case| case["runs"] == *runs && runs.as_u64() >= Some(30)),
-                "{host}: 30 runs each"
+                cases.iter().all(|of| of["name"] == name && of["runs"] == *runs),
+                "{name}: as often on each host"
             );
-            let _ = write!(
-                table,
-                "\nWith the {host}, {rate} requests a second and a `deadline` of {deadline} ms, {runs} times each (median / maximum):\n\n\
-                 | what happens | units forgotten | bound | seconds without a grant |\n|---|---|---|---|\n"
-            );
-            for case in cases {
-                let name = case["name"].as_str().expect("a name");
-                let (forgotten, bound) = (both(&case["forgotten"]), both(&case["bound"]));
-                let _ =
-                    writeln!(table, "| {name} | {forgotten} | {bound} | {} |", seconds(&case["outage_ms"]));
-            }
+            let units: Vec<_> = cases
+                .iter()
+                .map(|of| {
+                    ["median", "max"].map(|field| grouped(number(&of["forgotten"][field]), 0)).join(" / ")
+                })
+                .collect();
+            let most = |field: &str| cases.iter().map(|of| number(&of[field]["max"])).fold(0.0, f64::max);
+            let (bound, outage) = (grouped(most("bound"), 0), most("outage_ms") / 1_000.0);
+            let _ = writeln!(table, "| {name} | {} | {bound} | {outage:.1} |", units.join(" | "));
         }
         table + "\n"
     }
@@ -207,7 +226,7 @@ mod failover {
 }
 
 mod scale {
-    //! `docs/scale.md` shows what `make scale` has simulated: its table and its charts. `WEIR_UPDATE=1` writes them.
+    //! `docs/proofs.md` shows what `make scale` has simulated in tables, and `docs/scale.md` in charts. `WEIR_UPDATE=1` writes them.
     //!
     //! The table after `<!-- table: NAME; NAME -->` has the cases whose names begin so.
 
@@ -216,8 +235,9 @@ mod scale {
     use std::path::Path;
 
     use serde_json::Value;
+    use weir_support::table::grouped;
 
-    use crate::figures::{at, grouped};
+    use crate::figures::at;
     use crate::plot::{Line, plot};
 
     const BEGIN: &str = "<!-- table: ";
@@ -292,8 +312,8 @@ mod scale {
         let summary = fs::read_to_string(docs.join("scale/summary.json")).expect("docs/scale/summary.json");
         let summary: Value = serde_json::from_str(&summary).expect("JSON");
         let cases = summary["cases"].as_array().expect("cases");
-        let path = docs.join("scale.md");
-        let page = fs::read_to_string(&path).expect("docs/scale.md");
+        let path = docs.join("proofs.md");
+        let page = fs::read_to_string(&path).expect("docs/proofs.md");
 
         let mut parts = page.split(BEGIN);
         let mut written = parts.next().expect("a head").to_owned();
@@ -322,8 +342,7 @@ mod searched {
     use std::{env, fs};
 
     use serde_json::Value;
-
-    use crate::figures::grouped;
+    use weir_support::table::grouped;
 
     const BEGIN: &str = "<!-- searched: begin -->\n";
     const END: &str = "<!-- searched: end -->\n";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The documents of metrics are correct: the tables of `docs/metrics.md`, the tags in `envoy/`, the names in the dashboard and in the
-//! rules, and a page of the runbook for each alert. `WEIR_UPDATE=1` writes the tables.
+//! rules, the fields of the dashboard by Grafana's schema, and a page of the runbook for each alert. `WEIR_UPDATE=1` writes the tables.
 //!
 //! `cli/tests/envoy/operate.rs` runs the dashboard's queries and the rules on a real scrape.
 
@@ -13,6 +13,8 @@ use weir::engine::{
     BUILD_INFO, CONFIG_HASH, COUNTERS, Catalogue, GAUGES, HISTOGRAMS, Kind, PANICS, PEERS, POLICY_PEERS,
     UNREADABLE,
 };
+
+use serde_json::Value;
 
 use crate::tables::published;
 
@@ -339,6 +341,161 @@ fn every_query_names_metrics_labels_and_values_that_exist() {
         ],
         "neither the dashboard nor a rule shows these"
     );
+}
+
+/// The fields of Grafana's schema of dashboards that the dashboard uses (`kinds/dashboard` of Grafana 10 and newer; options and `custom` are
+/// those of the panels `stat` and `timeseries`), each with its type or its values. A field of a list has its place as `[]`.
+#[rustfmt::skip]
+const GRAFANA: [(&str, &str); 55] = [
+    ("title", "string"), ("uid", "string"), ("tags[]", "string"), ("description", "string"), ("schemaVersion", "number"), ("version", "number"),
+    ("editable", "boolean"), ("refresh", "string"), ("timezone", "string"), ("time.from", "string"), ("time.to", "string"),
+    ("templating.list[].name", "string"), ("templating.list[].label", "string"), ("templating.list[].type", "datasource query"),
+    ("templating.list[].query", "string"), ("templating.list[].query.query", "string"), ("templating.list[].query.refId", "string"),
+    ("templating.list[].definition", "string"), ("templating.list[].datasource.type", "prometheus"), ("templating.list[].datasource.uid", "string"),
+    ("templating.list[].refresh", "0 1 2"), ("templating.list[].sort", "0 1 2 3 4 5 6"), ("templating.list[].includeAll", "boolean"),
+    ("templating.list[].allValue", "string"), ("templating.list[].multi", "boolean"), ("templating.list[].current.text", "string"),
+    ("templating.list[].current.value", "string"),
+    ("panels[].type", "row stat timeseries"), ("panels[].title", "string"), ("panels[].description", "string"), ("panels[].id", "number"),
+    ("panels[].collapsed", "boolean"), ("panels[].datasource.type", "prometheus"), ("panels[].datasource.uid", "string"),
+    ("panels[].gridPos.h", "number"), ("panels[].gridPos.w", "number"), ("panels[].gridPos.x", "number"), ("panels[].gridPos.y", "number"),
+    ("panels[].targets[].refId", "string"), ("panels[].targets[].expr", "string"), ("panels[].targets[].legendFormat", "string"),
+    ("panels[].targets[].instant", "boolean"), ("panels[].targets[].datasource.type", "prometheus"), ("panels[].targets[].datasource.uid", "string"),
+    ("panels[].fieldConfig.defaults.unit", "short percentunit reqps ops ms µs"), ("panels[].fieldConfig.defaults.min", "number"),
+    ("panels[].fieldConfig.defaults.color.mode", "thresholds palette-classic fixed"),
+    ("panels[].fieldConfig.defaults.thresholds.mode", "absolute percentage"), ("panels[].fieldConfig.defaults.thresholds.steps[].color", "string"),
+    // The first step has no value: it is everything below the second.
+    ("panels[].fieldConfig.defaults.thresholds.steps[].value", "number null"),
+    ("panels[].fieldConfig.defaults.custom.fillOpacity", "number"), ("panels[].fieldConfig.defaults.custom.lineWidth", "number"),
+    ("panels[].fieldConfig.defaults.custom.showPoints", "auto never always"),
+    ("panels[].fieldConfig.defaults.custom.stacking.mode", "none normal percent"), ("panels[].fieldConfig.defaults.custom.stacking.group", "string"),
+];
+
+/// Those of the options of panels.
+#[rustfmt::skip]
+const OPTIONS: [(&str, &str, &str); 7] = [
+    ("stat", "reduceOptions.calcs[]", "lastNotNull mean max min sum"), ("stat", "colorMode", "none value background background_solid"),
+    ("stat", "graphMode", "none area"),
+    ("timeseries", "legend.displayMode", "list table hidden"), ("timeseries", "legend.placement", "bottom right"),
+    ("timeseries", "tooltip.mode", "single multi none"), ("timeseries", "tooltip.sort", "none asc desc"),
+];
+
+/// Each value of a document, with its place.
+fn leaves(place: &str, value: &Value, into: &mut Vec<(String, Value)>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+            let dot = if place.is_empty() { "" } else { "." };
+            leaves(&format!("{place}{dot}{name}"), value, into);
+        }),
+        Value::Array(items) => items.iter().for_each(|item| leaves(&format!("{place}[]"), item, into)),
+        value => into.push((place.to_owned(), value.clone())),
+    }
+}
+
+/// What Grafana would ignore or show wrongly: a field or a value that its schema does not have, a number used twice, panels that lie on each
+/// other, a variable or a label that is not there.
+fn faults(dashboard: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let allowed = |place: &str, kinds: &str, value: &Value, found: &mut Vec<String>| {
+        let kind = match value {
+            Value::String(_) => "string",
+            Value::Number(_) => "number",
+            Value::Bool(_) => "boolean",
+            _ => "null",
+        };
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        if !kinds.split(' ').any(|of| of == kind || of == text) {
+            found.push(format!("{place}: {value} is not one of {kinds}"));
+        }
+    };
+    let mut fields = Vec::new();
+    leaves("", dashboard, &mut fields);
+    for (place, value) in fields.iter().filter(|(place, _)| !place.starts_with("panels[].options.")) {
+        match GRAFANA.iter().find(|(name, _)| name == place) {
+            Some((_, kinds)) => allowed(place, kinds, value, &mut found),
+            None => found.push(format!("{place}: Grafana has no such field")),
+        }
+    }
+    let variables: Vec<_> = dashboard["templating"]["list"]
+        .as_array()
+        .expect("variables")
+        .iter()
+        .map(|of| of["name"].as_str())
+        .collect();
+    let (mut ids, mut taken) = (BTreeSet::new(), BTreeSet::new());
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        let (title, kind) =
+            (panel["title"].as_str().expect("a title"), panel["type"].as_str().expect("a type"));
+        let mut options = Vec::new();
+        leaves("", &panel["options"], &mut options);
+        for (place, value) in options.iter().filter(|(_, value)| !value.is_null()) {
+            match OPTIONS.iter().find(|(of, name, _)| *of == kind && name == place) {
+                Some((.., kinds)) => allowed(&format!("{title}: {place}"), kinds, value, &mut found),
+                None => found.push(format!("{title}: the panel {kind} has no option {place}")),
+            }
+        }
+        if !ids.insert(panel["id"].as_u64()) {
+            found.push(format!("{title}: its id is that of another panel"));
+        }
+        let [x, y, width, height] =
+            ["x", "y", "w", "h"].map(|of| panel["gridPos"][of].as_u64().expect("a number"));
+        let mut cells = (x..x + width).flat_map(|x| (y..y + height).map(move |y| (x, y)));
+        if x + width > 24 || !cells.all(|cell| taken.insert(cell)) {
+            found.push(format!("{title}: it lies on another panel, or beyond the 24 columns"));
+        }
+        let mut letters = BTreeSet::new();
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let [query, legend] = ["expr", "legendFormat"].map(|of| target[of].as_str().expect("a text"));
+            if !letters.insert(target["refId"].as_str()) {
+                found.push(format!("{title}: two queries have one refId"));
+            }
+            for name in query
+                .split('$')
+                .skip(1)
+                .filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next())
+            {
+                if name != "__rate_interval" && !variables.contains(&Some(name)) {
+                    found.push(format!("{title}: there is no variable ${name}"));
+                }
+            }
+            // A sum has the labels of its `by` only, and `count_values` has one more.
+            let kept: BTreeSet<_> = ["by (", "count_values(\""]
+                .into_iter()
+                .flat_map(|before| query.split(before).skip(1))
+                .filter_map(|rest| rest.split([')', '"']).next())
+                .flat_map(|labels| labels.split(", "))
+                .collect();
+            let shown = legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next());
+            found.extend(
+                shown.filter(|label| !kept.contains(label)).map(|label| {
+                    format!("{title}: the legend names {label}, which no `by` of the query keeps")
+                }),
+            );
+        }
+    }
+    found
+}
+
+#[test]
+fn the_dashboard_is_one_of_grafana() {
+    let dashboard: Value = serde_json::from_str(&read("operate/dashboard.json")).expect("JSON");
+    assert_eq!(faults(&dashboard), Vec::<String>::new());
+    // Each mistake is found.
+    #[rustfmt::skip]
+    let mistakes = [
+        ("/refresh", Value::from(30), "refresh: 30 is not one of string"),
+        ("/panels/1/gridPos/w", Value::from(5), "Workers that do not ask Redis: it lies on another panel, or beyond the 24 columns"),
+        ("/panels/1/options/colorMode", "red".into(), "Policies that are off: colorMode: \"red\" is not one of none value background background_solid"),
+        ("/panels/1/fieldConfig/defaults/units", "short".into(), "panels[].fieldConfig.defaults.units: Grafana has no such field"),
+        ("/panels/2/id", Value::from(2), "Workers that do not ask Redis: its id is that of another panel"),
+        ("/panels/1/targets/0/expr", "sum(weir_policies_off{instance=~\"$envoy\"})".into(), "Policies that are off: there is no variable $envoy"),
+        ("/panels/1/targets/0/legendFormat", "{{policy}}".into(), "Policies that are off: the legend names policy, which no `by` of the query keeps"),
+    ];
+    for (place, value, wanted) in mistakes {
+        let mut wrong = dashboard.clone();
+        let (parent, field) = place.rsplit_once('/').expect("a place");
+        wrong.pointer_mut(parent).expect(place)[field] = value;
+        assert_eq!(faults(&wrong), [wanted], "{place}");
+    }
 }
 
 #[test]

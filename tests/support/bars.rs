@@ -8,6 +8,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use crate::table::grouped;
+
 /// A phone shows it almost in full size, so that no bar is cut and each letter can be read.
 const WIDTH: f64 = 400.0;
 /// The height of a bar; of the line of its name, which is above it; and of the space below it.
@@ -89,7 +91,7 @@ pub fn latency(summary: &Value) -> String {
         let row = |name: &str| {
             let case = case(summary, name, connections, 10_000)?;
             let (p50, p99) = (case["p50_us"].as_f64()?, case["p99_us"].as_f64()?);
-            let label = format!("{} / {}", grouped(p50), grouped(p99));
+            let label = format!("{} / {}", grouped(p50, 0), grouped(p99, 0));
             Some(Row { name: name.to_owned(), values: vec![p50, p99], interval: None, label })
         };
         Panel { title: title.to_owned(), rows: names(summary).iter().filter_map(|name| row(name)).collect() }
@@ -118,15 +120,6 @@ fn case<'a>(file: &'a Value, name: &str, connections: u64, subjects: u64) -> Opt
     file["cases"].as_array()?.iter().find(|case| {
         case["name"] == name && case["connections"] == connections && case["subjects"] == subjects
     })
-}
-
-/// A number without decimals, with commas between its thousands.
-fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let count = digits.len();
-    let comma = |place: usize| place > 0 && (count - place).is_multiple_of(3);
-    let parts = digits.char_indices().map(|(place, digit)| (comma(place).then_some(','), digit));
-    parts.flat_map(|(comma, digit)| comma.into_iter().chain([digit])).collect()
 }
 
 /// 1, 2 or 5 times a power of ten, so that at most five of them are in `longest`.
@@ -174,7 +167,7 @@ fn draw(title: &str, note: &str, parts: &Parts, panels: &[Panel]) -> String {
         while tick <= longest {
             let (x, unit) = (tick.mul_add(scale, LEFT), if tick > 0.0 { " µs" } else { "" });
             out.line((x, y), (x, bottom + 4.0), "grid");
-            out.text((x, bottom + 18.0), "axis", "middle", &format!("{}{unit}", grouped(tick)));
+            out.text((x, bottom + 18.0), "axis", "middle", &format!("{}{unit}", grouped(tick, 0)));
             tick += step(longest);
         }
         for row in rows {

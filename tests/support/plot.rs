@@ -3,6 +3,8 @@
 
 use plotters::prelude::*;
 
+use crate::table::grouped;
+
 /// The width, and the height of the lines with their axes. A phone shows it almost in full size.
 const SIZE: (u32, u32) = (400, 290);
 /// The heights of a line of the title, which is above the axes, and of one of the legend, which is below them.
@@ -58,8 +60,8 @@ pub fn plot(title: &str, (x, y): (&str, &str), (width, height): (f64, f64), line
             .bold_line_style(GREY.mix(0.25));
         mesh.label_style(("sans-serif", 15))
             .x_labels(6)
-            .x_label_formatter(&|value| format!("{value:.0}"))
-            .y_label_formatter(&|value| format!("{value:.0}"))
+            .x_label_formatter(&|value| grouped(*value, 0))
+            .y_label_formatter(&|value| grouped(*value, 0))
             .draw()
             .expect("a mesh");
         for (line, color) in lines.iter().zip(COLORS) {

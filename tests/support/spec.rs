@@ -849,7 +849,7 @@ pub fn each_indebted() -> Vec<(&'static str, Limit)> {
     counts.map(|(name, limit)| (name, indebted(limit, 3))).collect()
 }
 
-/// Limits, and when to ask them so that their state has the size that docs/limits.md states.
+/// Limits, and when to ask them so that their state has the size that docs/sizing.md states.
 pub fn sizes() -> Vec<(&'static str, Limit, Vec<Micros>)> {
     let every = |step: &str, count: u64| (0..count).map(|i| START.plus(Micros(i * span(step).0))).collect();
     vec![

@@ -36,3 +36,15 @@ pub fn rows(value: &Value) -> String {
         other => format!("{other}\n"),
     }
 }
+
+/// A number with commas.
+pub fn grouped(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let digits = whole.len();
+    let with = |(place, digit): (usize, char)| {
+        let comma = place > 0 && (digits - place).is_multiple_of(3);
+        [comma.then_some(','), Some(digit)]
+    };
+    whole.chars().enumerate().flat_map(with).flatten().chain(rest.chars()).collect()
+}

@@ -25,7 +25,7 @@ pub fn list(tier: &Tier, at: &str) -> String {
     }
 }
 
-/// The memory of a log in Redis, in bytes: see the table of docs/limits.md.
+/// The memory of a log in Redis, in bytes: see the table of docs/sizing.md.
 const fn log_size(grants: u64) -> u64 {
     grants.saturating_mul(2_224).div_ceil(100).saturating_add(160)
 }

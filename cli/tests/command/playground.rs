@@ -255,6 +255,14 @@ fn each_recipe_is_as_the_command_says() {
         let summary = browser.value("document.getElementById('summary').textContent");
         let summary = summary.as_str().expect("a summary");
         assert!(["denied", "held", "shadow"].iter().any(|of| summary.contains(of)), "{name}: {summary}");
+        // The legend has what happened, and no more.
+        let happened = summary.replace("would be denied (shadow)", "shadow");
+        let kinds: Vec<_> =
+            ["admitted", "held", "denied", "shadow"].into_iter().filter(|of| happened.contains(of)).collect();
+        let legend = browser.value(
+            "[...document.querySelectorAll('.legend span')].filter(each => each.checkVisibility()).map(each => each.firstElementChild.className)",
+        );
+        assert_eq!(legend, json!(kinds), "{name}: {summary}");
         assert_eq!(
             browser.value("document.querySelectorAll('.wrong, .findings .error').length"),
             0,

@@ -41,7 +41,7 @@ pub enum Answers {
     /// The replies come with a later event.
     #[default]
     Later,
-    /// After so many turns of the event loop.
+    /// After this many turns of the event loop.
     After(usize),
     /// Within the call that injects them, as `redis_proxy` answers errors.
     Within,

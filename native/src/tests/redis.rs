@@ -50,7 +50,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
 }
 
-/// An answer to a check of so many requests.
+/// An answer to a check of this many requests.
 fn answer(key: &[u8], requests: u64, out: &mut Vec<u8>) {
     const DAY: u64 = 86_400_000_000;
     let is_denied = String::from_utf8_lossy(key).contains("|denied");

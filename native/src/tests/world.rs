@@ -65,7 +65,7 @@ pub fn events() -> Events {
     worker(|worker| Arc::clone(&worker.events))
 }
 
-/// Redis answers after so many turns, and may end the connection with that.
+/// Redis answers after `turns` turns. If `is_last`, it then closes the connection.
 pub fn later(connection: u64, replies: Vec<u8>, turns: usize, is_last: bool) {
     worker(|worker| worker.replies.push((connection, replies, turns, is_last)));
 }
@@ -96,7 +96,7 @@ impl Request {
     }
 }
 
-/// The response passes the filter, and Envoy goes on as the stream wants it.
+/// The response passes the filter. Envoy then continues or stops, as the filter has answered.
 pub fn respond(pointer: Envoy, status: u64) {
     let stream = pointer.cast::<Stream>();
     let (module, within) = unsafe { ((*stream).module.get(), (*stream).within.get()) };
@@ -203,7 +203,7 @@ impl Limiter {
         Self { config, scope }
     }
 
-    /// A request of this user. It ends as `within` says; with a body it waits for that.
+    /// A request of this user. It ends as `within` says. A request with a body waits for the body.
     pub fn request(&self, user: &str, within: Within, body: Option<&str>) -> Request {
         self.faulty("", user, within, body)
     }
@@ -321,7 +321,7 @@ pub fn turn(listeners: &[&Listener]) -> bool {
     happened
 }
 
-/// Turns until this is so.
+/// Runs turns until `is_so` is true.
 pub fn until(what: &str, listeners: &[&Listener], mut is_so: impl FnMut() -> bool) {
     for _ in 0..20_000 {
         if is_so() {

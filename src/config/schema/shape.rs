@@ -117,7 +117,7 @@ pub struct Syntax {
 /// A string that does not follow its [`Syntax`].
 #[derive(Debug, Default)]
 pub struct Mismatch {
-    /// A detail of the error, if there is more to say than what is allowed.
+    /// A further detail of the error, beside the allowed values.
     pub detail: Option<String>,
     /// The nearest string that follows the syntax.
     pub nearest: Option<String>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A batch: the commands that are sent to the store together, and what each of them asks.
+//! A batch: the commands that a worker sends to the store together, and the tasks in each.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,16 +51,16 @@ pub(in crate::engine) enum Work {
 /// A settlement that is due after a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Due {
-    /// Refund this number of its units: another policy has denied the request, or it has cost less than was reserved.
+    /// Refund this number of units: another policy has denied the request, or it has cost less than was reserved.
     Refund(u64),
     /// Charge this number of units more: the request has cost more than was reserved.
     Charge(u64),
-    /// The permits of so many requests are released: the requests have ended.
+    /// Release the permits of this number of requests, which have ended.
     Release(u32),
 }
 
 impl Due {
-    /// Both together, if they are of one kind.
+    /// Both settlements as one, if they are of one kind.
     pub fn with(self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Refund(units), Self::Refund(more)) => Some(Self::Refund(units.saturating_add(more))),
@@ -110,7 +110,7 @@ impl Task {
         self.check.ask(requests)
     }
 
-    /// True if it asks this check, for requests that wait.
+    /// True if the task asks this check, and requests wait for the answer.
     pub fn asks_about(&self, check: &Check) -> bool {
         matches!(self.work, Work::Ask { .. }) && *self.check == *check
     }
@@ -157,7 +157,7 @@ impl Command {
         }
     }
 
-    /// The script of its plan that it calls.
+    /// The script that the command calls.
     fn script(&self) -> ScriptKind {
         match &*self.tasks {
             [Task { work: Work::Ask { .. } | Work::Lend { .. }, .. }] => ScriptKind::Check,
@@ -195,10 +195,10 @@ impl Body {
         Self { topology, bytes: Vec::new(), sources: InlineVec::new() }
     }
 
-    /// Appends a command, unless that makes the body too long. Returns whether it did.
+    /// Appends a command, unless that makes the body too long. Returns whether it was appended.
     ///
     /// If one Redis has all keys, a batch holds the source of each script once: further commands call it by its SHA-1, and their
-    /// form changes to that. If Redis does not know the script even so, these commands are sent again. That ends, because the
+    /// form changes to that. If Redis still does not know the script, the worker sends these commands again, and the
     /// first of them then has the source.
     pub fn push(&mut self, command: &mut Command) -> bool {
         let Some(Task { plan, .. }) = command.tasks.first() else { return true };
@@ -218,7 +218,7 @@ impl Body {
         true
     }
 
-    /// True if a command before has this source.
+    /// True if an earlier command of the batch has this source.
     fn has_source(&self, source: &str) -> bool {
         self.sources.iter().any(|(plan, script)| plan.source_of(*script) == source)
     }

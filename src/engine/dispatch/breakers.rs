@@ -8,7 +8,7 @@ use crate::engine::{BatchId, StreamId};
 use crate::policy::key;
 use crate::time::Micros;
 
-/// The time for which breakers have been open, and the part of the store that is not asked.
+/// For how long breakers have been open, and how much of the store they cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// The time since the first of the open breakers opened.
@@ -21,7 +21,7 @@ pub struct Outage {
 #[derive(Debug)]
 pub(super) struct Breakers {
     store: Breaker,
-    /// By the first six bits of the slot. A part without a breaker has had no failure.
+    /// The breakers of the 64ths, each with the first six bits of its slots. A 64th without a breaker has had no failure.
     parts: Vec<(u16, Breaker)>,
     seed: u64,
 }
@@ -31,18 +31,18 @@ impl Breakers {
         Self { store: Breaker::new(seed), parts: Vec::new(), seed }
     }
 
-    /// True if the store is asked at all now.
+    /// True if weir may ask the store now, whatever the slot.
     pub fn store_admits(&self, now: Micros) -> bool {
         self.store.admits(now)
     }
 
-    /// True if the slots of this tag are asked about now.
+    /// True if weir may ask about the slots of this tag now.
     pub fn slots_admit(&self, tag: &[u8], now: Micros) -> bool {
         let part = self.place(tag).and_then(|place| self.parts.get(place));
         part.is_none_or(|(_, part)| part.admits(now))
     }
 
-    /// A request waits for the answer about this tag. It is the probe wherever one is due.
+    /// Notes that a request waits for the answer about this tag. Each breaker that needs a probe uses this request.
     pub fn request_waits(&mut self, tag: &[u8], stream: StreamId, now: Micros) {
         let carrier = Carrier::Request(stream);
         self.store.probe(carrier, now);
@@ -51,13 +51,13 @@ impl Breakers {
         }
     }
 
-    /// A request no longer waits, or a batch is no longer in flight.
+    /// Notes that a request no longer waits, or that a batch is no longer in flight.
     pub fn ended(&mut self, carrier: Carrier, now: Micros) {
         self.store.free(carrier, now);
         self.parts.iter_mut().for_each(|(_, part)| part.free(carrier, now));
     }
 
-    /// A batch is sent. From now on it carries the probes of its requests. `asks` says which request asks about which tag.
+    /// Notes that a batch is sent, which now carries the probes of its requests. `asks` says which request asks about which tag.
     pub fn batch_sent<'a>(
         &mut self,
         id: BatchId,
@@ -72,7 +72,7 @@ impl Breakers {
         self.hand_over(asks, Carrier::Request, |_| batch);
     }
 
-    /// Requests of a batch wait to be sent again.
+    /// Notes that the requests of a batch wait to be sent again.
     pub fn batch_requeued<'a>(
         &mut self,
         id: BatchId,
@@ -113,7 +113,7 @@ impl Breakers {
         self.store.sends(now)
     }
 
-    /// The store gave a usable answer about this tag.
+    /// Notes a usable answer of the store about this tag.
     pub fn answered(&mut self, tag: &[u8]) {
         let Some(place) = self.place(tag) else { return };
         if let Some((_, part)) = self.parts.get_mut(place) {
@@ -135,8 +135,8 @@ impl Breakers {
         if part.is_some_and(|(_, part)| part.is_suspect()) { Slots::Suspect } else { Slots::Normal }
     }
 
-    /// The store answered one command of this batch, about these tags, with an error. That is one failure for each part of the
-    /// slots that has one of the tags. Returns how many breakers that opened.
+    /// Notes that the store has answered one command of this batch, about these tags, with an error: one failure for each 64th of the slots
+    /// that has one of the tags. Returns how many breakers that opens.
     pub fn refused<'a>(&mut self, tags: impl Iterator<Item = &'a [u8]>, by: BatchId, now: Micros) -> usize {
         let (mut failed, mut opened) = (0_u64, 0_usize);
         for part in tags.map(part) {
@@ -155,7 +155,7 @@ impl Breakers {
         opened
     }
 
-    /// The store answered a batch in time.
+    /// Notes that the store has answered a batch in time.
     pub fn store_answered(&mut self) {
         self.store.answered();
     }
@@ -165,12 +165,12 @@ impl Breakers {
         self.parts.is_empty() && self.store.is_healthy()
     }
 
-    /// This batch got no answer at all. Returns whether that opened the breaker.
+    /// Notes that this batch got no answer at all. Returns whether that opens the breaker.
     pub fn store_failed(&mut self, by: BatchId, now: Micros) -> bool {
         self.store.failed(by, now)
     }
 
-    /// True if the store as a whole is not asked, but for a probe.
+    /// True if the breaker of the whole store is open: weir sends it only probes.
     pub const fn is_open(&self) -> bool {
         self.store.is_open()
     }

@@ -95,7 +95,7 @@ pub(super) struct Sample {
     pub in_flight: usize,
     /// The number of batches in flight now.
     pub batches: usize,
-    /// The number of tasks answered, including its own, since the last answer before it was sent; and that time.
+    /// The number of tasks that were answered, its own included, since the last answer before it was sent; and the time since then.
     pub done: (usize, Micros),
     /// The number of its tasks.
     pub tasks: usize,
@@ -169,10 +169,10 @@ impl Congestion {
         spread.max(SLOW.min(Micros(self.deadline.since(distance).0 / 4)))
     }
 
-    /// The same for a batch whose subjects are all in batches in flight already. Further requests for them join its tasks. If the store is
-    /// slow, such a batch waits for the answer: otherwise each worker would have several commands for a hot subject in the queue of its
-    /// shard. It waits for as long as answers were queued lately: a single slow one does not stop the worker, and a distant store does not.
-    /// The time beyond the shortest trip ever is queueing here, because a queue of other workers may stay.
+    /// The interval before a batch that only repeats subjects of batches in flight. It waits for as long as recent answers were queued,
+    /// and further requests for its subjects join its tasks. Otherwise each worker would have several commands for a hot subject in the
+    /// queue of its shard. Neither a single slow answer nor a distant store delays it. Here all time beyond the shortest round trip ever
+    /// is queueing, because a queue of other workers may stay.
     pub fn pace_of_repeats(&self) -> Micros {
         let lately = self.trips.iter().take(2).flatten().min().copied().unwrap_or_default();
         let slack = self.deadline.since(self.distance.get().unwrap_or_default());
@@ -348,7 +348,7 @@ impl Congestion {
         }
     }
 
-    /// The round trip with few tasks in flight took so long. The window was larger before.
+    /// Ends a measurement of the distance: the round trip with few tasks in flight. `window` is the window before it.
     fn measured(&mut self, window: usize, distance: Micros, at: Micros) {
         let slack = self.deadline.since(distance);
         let trip = self.trips.iter().flatten().min().copied().unwrap_or_default();
@@ -371,8 +371,8 @@ impl Congestion {
         self.round = at;
     }
 
-    /// True if the round trip is long without a queue of this worker. If fewer tasks in flight do not shorten it, the store is farther
-    /// away, or other clients keep it busy.
+    /// True if the round trip is long although this worker has no queue there: fewer tasks in flight do not shorten it. Then the store is
+    /// farther away, or other clients keep it busy.
     fn has_moved(&mut self, in_flight: usize, took: Micros, at: Micros) -> bool {
         let worst = self.worst.get_or_insert(Worst { in_flight, trip: took, less: (Micros(u64::MAX), 0) });
         let is_less = in_flight.saturating_mul(4) <= worst.in_flight.saturating_mul(3);

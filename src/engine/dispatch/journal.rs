@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The journal: each denial, with its subject, policy, limit and time, in a Redis stream of bounded length. It has warnings, too: that
-//! a subject has nearly used up a limit, once until the limit would be full again.
+//! The journal: each denial, with its subject, policy, limit and time, in a Redis stream of bounded length. It also has warnings: a
+//! subject has nearly used up a limit. It repeats a warning only when the limit would be full again.
 //!
-//! A denial is written after its request is decided, and no request waits for it. The entries that wait are sent behind the
-//! commands of the next batch. If there is none within [`DELAY`], they get a batch of their own, which counts neither for the
-//! breakers nor for the congestion window.
+//! A worker writes a denial after it has decided the request, and no request waits for that. It sends the waiting entries behind the
+//! commands of the next batch. Without a batch within [`DELAY`], they get one of their own, which the breakers and the congestion window
+//! ignore.
 //!
 //! - **Bounded**: entries by their rate and by how many wait, the stream by its length: one `XADD` adds an entry and removes the oldest.
 //! - **Nothing is lost unnoticed**: each entry says how many denials its worker did not write since its last one.
@@ -34,7 +34,7 @@ const MAX_SENT: usize = 32;
 /// The maximum number of bytes that [`Journal::take`] adds to an entry: the name of the command, the key, numbers.
 const ADDED: usize = 256;
 
-/// At most so many warnings are remembered, so that they are not written again.
+/// At most this many warnings are remembered, so that they are not written again.
 const MAX_WARNED: usize = 16_384;
 
 /// A warning is remembered for at least this long.
@@ -87,11 +87,11 @@ pub(in crate::engine) struct Journal {
     warned: Generations<u64, Micros>,
     /// The number of denials that were not written since the last entry.
     skipped: u64,
-    /// The number of denials that were not written although they were drawn.
+    /// The number of denials that were drawn for the journal and not written.
     dropped: u64,
     /// The uptime until which nothing is written, if the last entries could not be.
     paused: Option<Micros>,
-    /// The worker ends: nothing waits for a batch of others.
+    /// True if the worker ends: then no entry waits for another batch.
     is_retired: bool,
 }
 
@@ -114,7 +114,7 @@ impl Journal {
 
     // --- Denials ---------------------------------------------------------------------------------------------------
 
-    /// Limits, a ban or `on_failure` denied a request that costs this.
+    /// Notes that limits, a ban or `on_failure` have denied a request of this `cost`.
     pub fn denied(&mut self, denied: &PolicyDenial<'_>, cost: u64, uptime: Micros) {
         if denied.outcome == "shadow" && !self.settings.shadow {
             return;
@@ -130,7 +130,7 @@ impl Journal {
         }
     }
 
-    /// A list, or the lack of a subject or of a price, denied a request; `policy` is empty for the global deny list.
+    /// Notes that a request was denied by a list, or because its subject or price is missing. `policy` is empty for the global deny list.
     pub fn denied_unasked(&mut self, policy: &str, denial: Denial, uptime: Micros) {
         if let Some(mut entry) = self.entry(uptime) {
             entry.field("policy", policy.as_bytes());
@@ -147,7 +147,7 @@ impl Journal {
         }
     }
 
-    /// A request leaves a limit nearly full. A warning that has no room now is written about the next such request.
+    /// Notes that a request leaves a limit nearly full. If too many entries wait, the next such request causes the warning.
     pub fn warned(&mut self, warning: &Warning<'_>, uptime: Micros) {
         let subject = self.warned.hash((warning.subject, warning.limit));
         let is_known = self.warned.get(&subject).is_some_and(|until| uptime < *until);
@@ -165,7 +165,7 @@ impl Journal {
         self.waiting.push(entry);
     }
 
-    /// An entry for a denial, if it may be written.
+    /// Begins an entry for a denial, if the journal may write one.
     fn entry(&mut self, uptime: Micros) -> Option<Entry> {
         let is_drawn = self.draws();
         if !is_drawn || !self.has_room(uptime) {
@@ -177,12 +177,12 @@ impl Journal {
         Some(Entry { skipped, ..Entry::new(uptime) })
     }
 
-    /// True if this denial is drawn.
+    /// True if the sample (`sample_percent`) contains this denial.
     fn draws(&mut self) -> bool {
         self.random.draw_high() % 100 < u64::from(self.settings.sample_percent)
     }
 
-    /// True if one more entry may be made now. If so, it counts.
+    /// Counts one more entry. False if there are too many already.
     fn has_room(&mut self, uptime: Micros) -> bool {
         let (began, count) = &mut self.second;
         if uptime.since(*began) >= Micros::from_secs(1) {
@@ -193,14 +193,14 @@ impl Journal {
         has_room
     }
 
-    /// The number of denials that were not written although they were drawn.
+    /// The number of denials that were drawn for the journal and not written.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
     // --- Batches ---------------------------------------------------------------------------------------------------
 
-    /// The worker ends: what waits is sent at once.
+    /// Sends all waiting entries at once, because the worker ends.
     pub const fn retire(&mut self) {
         self.is_retired = true;
     }
@@ -209,7 +209,7 @@ impl Journal {
         self.is_retired
     }
 
-    /// The uptime at which what waits gets a batch of its own; `None` while nothing waits.
+    /// The uptime at which the waiting entries get a batch of their own; `None` while none waits.
     pub fn due(&self) -> Option<Micros> {
         let delay = if self.is_retired { Micros::ZERO } else { DELAY };
         let due = self.waiting.first()?.at.plus(delay);
@@ -221,7 +221,7 @@ impl Journal {
         self.paused.is_some()
     }
 
-    /// Takes entries for a batch, at most this many, and appends their commands to it, up to this length.
+    /// Removes the first waiting entries, at most `most`, and appends their commands to `body`, at most `max_bytes`.
     pub fn take(&mut self, most: usize, max_bytes: usize, uptime: Micros, body: &mut Vec<u8>) -> Vec<Entry> {
         let mut room = max_bytes.saturating_sub(body.len());
         let fits = |entry: &&Entry| match room.checked_sub(entry.bytes.len().saturating_add(ADDED)) {
@@ -258,18 +258,18 @@ impl Journal {
         }
     }
 
-    /// A batch was not sent: its entries wait again.
+    /// Puts back the entries of a batch that was not sent.
     pub fn put_back(&mut self, mut entries: Vec<Entry>) {
         entries.append(&mut self.waiting);
         self.waiting = entries;
     }
 
-    /// An entry was written; `is_well`: so were those before it in the batch.
+    /// Notes that Redis has written an entry. `is_well`: it has also written all entries before it in the batch.
     pub fn written(&mut self, is_well: bool) {
         self.paused = self.paused.filter(|_| !is_well);
     }
 
-    /// Entries could not be written, or it is not known whether they were. They are not sent again.
+    /// Notes that Redis has not, or perhaps not, written these entries. The journal does not send them again.
     pub fn lost(&mut self, entries: Vec<Entry>, uptime: Micros) {
         for entry in entries {
             self.paused = Some(uptime.plus(PAUSE));

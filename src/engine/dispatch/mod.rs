@@ -48,7 +48,7 @@ pub use slots::Slots;
 /// A probe finds out whether the store answers again. Its tasks may be lost, so it carries at most this many settlements.
 const PROBE_SETTLEMENTS: usize = 1;
 
-/// While so many settlements wait, no charges of other regions are taken.
+/// While this many settlements wait, no charges of other regions are taken.
 const MAX_CHARGES: usize = 1_024;
 
 /// The charges that a store accepts.

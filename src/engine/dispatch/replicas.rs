@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The number of replicas that have the grants of a batch: `WAIT`, behind the commands of the batch. Redis answers it when so many replicas
-//! have acknowledged what was written before, or after its time-out, with their number.
+//! The number of replicas that have the grants of a batch: `WAIT`, behind the commands of the batch. Redis answers with the number of
+//! replicas that have acknowledged all earlier writes: when enough have, or after its time-out.
 
 use super::StoreFailure;
 use super::batch::{self, Batch, Work};
@@ -9,7 +9,7 @@ use crate::bridge;
 use crate::engine::clock::Now;
 use crate::time::Micros;
 
-/// For so long after replicas were missing, Redis waits for them for a shorter time. Otherwise all requests would wait for replicas that
+/// For this time after replicas were missing, Redis waits for them more briefly. Otherwise all requests would wait for replicas that
 /// are unavailable.
 const IMPATIENT: Micros = Micros::from_secs(1);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Short trials with a larger congestion window. They tell a queue from a distance.
+//! Short trials with a larger congestion window. They distinguish a queue from a distance.
 //!
 //! A round trip is long because the store has a queue, or because the store is farther away than it was. A few more tasks in
 //! flight lengthen the round trip only if there is a queue. So while the [congestion window](super::congestion) hardly
-//! grows, a trial adds up to a quarter to it, and one answer to a batch of the trial shows which of the two it is.
+//! grows, a trial adds up to a quarter to it, and one answer to a batch of the trial shows which of the two is the case.
 
 use crate::time::Micros;
 

@@ -109,7 +109,7 @@ pub const MAX_LIMIT_SERIES: usize = 2_048;
 pub(in crate::engine) enum Series {
     /// The requests that a policy decided so.
     Policy { policy: usize, outcome: Outcome, source: Source },
-    /// The requests about which a limit decided so. Tiers may have limits of the same name; they count together.
+    /// The requests that a limit decided with this outcome. Tiers may have limits of the same name; they count together.
     Limit { policy: usize, outcome: Outcome, limits: InlineVec<(usize, usize)> },
     /// The units of a tier.
     Units { policy: usize, tier: usize, kind: UnitKind },

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The usage of subjects that is not in the usage journal yet.
 //!
-//! It is added up for [`DELAY`], and then written: at most [`MAX_SUBJECTS`] subjects at once, and the next only when the store has answered
-//! the last write, which is sent again until then. So nothing is lost and nothing counts twice, unless the worker crashes.
+//! The worker adds up usage for [`DELAY`], and then writes it, at most [`MAX_SUBJECTS`] subjects at once. It repeats a write until the
+//! store has answered. So nothing is lost and nothing counts twice, unless the worker crashes.
 //!
-//! **One write at a time**, also when the worker ends: a write that overtakes another on a second connection would have the higher number,
-//! and the store would take the other for one that it has made.
+//! **One write at a time**, also when the worker ends. If a later write arrived first on a second connection, the store would believe that
+//! it has already made the earlier one, which has a lower number.
 //!
 //! A request counts in the interval in which the store granted it, by the store's clock, and so does what is refunded or charged later.
 //!
@@ -31,10 +31,10 @@ const MAX_PAUSE: Micros = Micros::from_secs(8);
 /// A worker that ends waits for this long for the store's next answer. Usage that is not written then is lost.
 const PATIENCE: Micros = Micros::from_secs(60);
 
-/// At most so many subjects in one write.
+/// At most this many subjects in one write.
 const MAX_SUBJECTS: usize = 128;
 
-/// At most so many subjects are added up at once.
+/// At most this many subjects are added up at once.
 const MAX_WAITING: usize = 16_384;
 
 /// See the [module](self).
@@ -45,9 +45,9 @@ pub(in crate::engine) struct Usage {
     worker: u64,
     /// True for each policy whose usage is written.
     policies: Vec<bool>,
-    /// The usage of each tag by interval: one interval, but for the moment in which another begins.
+    /// The usage of each tag, by interval. That is one interval, and two for a moment when another begins.
     subjects: HashMap<Vec<u8>, InlineVec<(Interval, Used)>, Seed>,
-    /// The usage that is written now, after it was added up, by intervals.
+    /// The usage that is being written, by intervals.
     leaving: Vec<(Interval, (Vec<u8>, Used))>,
     /// The write that the store has not answered, and how many subjects it has.
     write: Option<(Vec<u8>, usize)>,
@@ -56,7 +56,7 @@ pub(in crate::engine) struct Usage {
     pause: Option<(Micros, Micros)>,
     /// The uptime at which a worker that ends drops the rest.
     gives_up: Option<Micros>,
-    /// The uptime at which `subjects` is written; absent while nothing waits, and before that was looked at.
+    /// The uptime at which `subjects` is written; absent while nothing waits, and before the first [`look`](Self::look).
     due: Option<Micros>,
     /// The number of the last write.
     number: u64,
@@ -85,7 +85,7 @@ impl Usage {
         })
     }
 
-    /// The subject of a check has used this, of what was granted at this time of the store.
+    /// Adds what the subject of a check has used of a grant that the store made at `granted_at`.
     pub fn add(&mut self, check: &Check, granted_at: Micros, used: Used) {
         if self.policies.get(check.policy) != Some(&true) {
             return;
@@ -119,7 +119,7 @@ impl Usage {
         self.subjects.len().saturating_add(self.leaving.len()).saturating_add(unanswered)
     }
 
-    /// The uptime at which something is to be written; `None` while nothing is, and while the store has to answer first.
+    /// The uptime of the next write; `None` if nothing waits, and while the store has not answered the last write.
     pub fn due(&self) -> Option<Micros> {
         let is_ready = self.write.is_some() || !self.leaving.is_empty();
         let due = if is_ready { Some(Micros::ZERO) } else { self.due };
@@ -136,7 +136,7 @@ impl Usage {
             }
         }
         if !ends {
-            // It goes on.
+            // It continues.
         } else if self.waiting() == 0 {
             self.gives_up = None;
         } else if *self.gives_up.get_or_insert_with(|| uptime.plus(PATIENCE)) <= uptime {
@@ -146,7 +146,7 @@ impl Usage {
         }
     }
 
-    /// The next command, if something is to be written now, and whether the last attempt failed. It is in flight from now on.
+    /// The next command, if a write is due, and whether the last attempt failed. The write is in flight from now on.
     pub fn next_write(&mut self, uptime: Micros) -> Option<(Vec<u8>, bool)> {
         if self.due().is_none_or(|due| due > uptime) {
             return None;
@@ -159,17 +159,17 @@ impl Usage {
         Some((command.clone(), self.pause.is_some()))
     }
 
-    /// The store has made the write.
+    /// Notes that the store has made the write.
     pub fn written(&mut self) {
         (self.write, self.is_in_flight, self.pause, self.gives_up) = (None, false, None, None);
     }
 
-    /// The write has to wait for a connection.
+    /// Notes that the write has to wait for a connection.
     pub const fn not_sent(&mut self) {
         self.is_in_flight = false;
     }
 
-    /// It is not known whether the store has made the write.
+    /// Notes that the store may have made the write or not.
     pub fn lost(&mut self, uptime: Micros) {
         let span = self.pause.map_or(PAUSE, |(_, span)| Micros(span.0.saturating_mul(2)).min(MAX_PAUSE));
         (self.is_in_flight, self.pause) = (false, Some((uptime.plus(span), span)));

@@ -46,7 +46,7 @@ impl Requests {
         }
     }
 
-    /// This region has granted so many units, which the others do not know of.
+    /// This region has granted this many units, which the others do not know of.
     pub(super) fn owe(&mut self, check: &Rc<Check>, units: u64, now: Now) {
         if self.config.regions_of(check) == Across::Debit
             && let Some(plan) = self.config.plan(check)

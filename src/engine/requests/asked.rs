@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A batch is sent to the store. Requests that have an answer by now are taken out of it before, and policies that lease ask for
-//! requests in advance.
+//! A batch before it is sent to the store: requests that already have an answer leave it, and policies that lease ask for requests in
+//! advance.
 
 use std::mem;
 use std::rc::Rc;
@@ -13,8 +13,8 @@ use crate::engine::clock::Now;
 use crate::engine::dispatch::{Batch, Task, Waiter, Work, count, tasks};
 
 impl Requests {
-    /// Decides those requests of a batch for which an answer has become known since they came: the subject was denied meanwhile,
-    /// or a lease was granted. Takes them out of the batch.
+    /// Decides the requests of a batch that have an answer by now, because their subject was denied meanwhile or a lease was granted.
+    /// Removes them from the batch.
     pub fn serve(&mut self, batch: &mut Batch, now: Now) {
         if self.leases.is_empty() && self.denied.is_empty(now.host) {
             return;
@@ -55,7 +55,7 @@ impl Requests {
         }
     }
 
-    /// A task is about to be sent: asks for requests in advance, if its policy leases.
+    /// Makes a task ask for requests in advance, just before it is sent, if its policy leases.
     pub fn ask_in_advance(&mut self, task: &mut Task, now: Now) {
         let Task { check, work: Work::Ask { waiters, advance }, .. } = task else { return };
         if let Some(lease) = self.config.lease(check) {
@@ -63,14 +63,14 @@ impl Requests {
         }
     }
 
-    /// A task is not sent now after all. It asks for requests in advance again when it is sent.
+    /// Undoes that for a task that is not sent now. It asks for requests in advance again when it is sent.
     pub fn not_sent(&mut self, task: &Task) {
         if let Work::Ask { advance, .. } = task.work {
             self.leases.arrived(&task.check, advance);
         }
     }
 
-    /// A batch is sent. From now on the store may grant what it asks for.
+    /// Notes that a batch is sent. From now on the store may grant its checks.
     pub fn sent(&mut self, batch: &Batch) {
         for task in tasks(batch) {
             task.waiters().iter().for_each(|waiter| self.mark(*waiter, true));

@@ -36,17 +36,17 @@ const MAX_BODIES: usize = 4_096;
 /// One client has at most one place for this many that are left.
 const LEFT_FOR_EACH: usize = 2;
 
-/// While fewer requests wait, each may wait for as long as is configured.
+/// While at most this many requests wait, each may wait for the configured time.
 const CROWDED: usize = MAX_BODIES / 2;
 
-/// However many wait, each may wait for this long, or for as long as is configured.
+/// Each request may wait for at least this long (or for the configured time, if that is shorter), however many wait.
 const SHORTEST: Micros = Micros::from_millis(500);
 
-/// Most bodies come at once. When one does not, the store is asked about its request.
+/// After this time without the body, weir asks the store about the request. Most bodies come at once.
 const ASK_AFTER: Micros = Micros::from_millis(50);
 
-/// The checks of a request that waits for its body have numbers from here on. So an answer that comes after the body is not taken for
-/// that to another check.
+/// The first number of a check that weir asks before the body has come. Other checks have lower numbers, so an answer that comes after the
+/// body belongs to no other check.
 const BEFORE_BODY: usize = 1 << 16;
 
 /// The requests that wait for their bodies.
@@ -54,7 +54,7 @@ const BEFORE_BODY: usize = 1 << 16;
 pub(super) struct Awaited {
     /// By the uptime at which they came.
     requests: SortedMap<(Micros, StreamId), ()>,
-    /// The requests about which the store is still to be asked.
+    /// The requests that weir still has to ask the store about.
     unasked: SortedMap<(Micros, StreamId), ()>,
     /// The number of places of each client, by its hash.
     clients: HashMap<u64, usize, foldhash::fast::FixedState>,
@@ -90,7 +90,7 @@ impl Awaited {
     }
 
     pub fn leave(&mut self, place: (Micros, StreamId), client: u64) {
-        // One that was denied at once has had none.
+        // A request that was denied at once has had no place.
         if self.requests.remove(&place).is_none() {
             return;
         }
@@ -111,7 +111,7 @@ impl Awaited {
 }
 
 impl Requests {
-    /// A request has to wait for its body. Returns whether it may: then it waits, or is denied already.
+    /// Lets a request wait for its body, or denies it at once. False if no place is free, or its client has too many.
     pub fn await_body(&mut self, stream: StreamId, before: BeforeBody, now: Now) -> bool {
         let part = |check| Part {
             check: Rc::new(check),
@@ -126,7 +126,7 @@ impl Requests {
         let request = Request::new(parts, state, (now.uptime, 0));
         let is_to_be_asked = !request.parts.is_empty();
         self.requests.insert(stream, request);
-        // One that is denied needs no place.
+        // A request that is denied needs no place.
         if self.deny_without_body(stream, now) {
             return true;
         }
@@ -151,7 +151,7 @@ impl Requests {
         self.requests.get(&stream).is_some_and(awaits)
     }
 
-    /// The request waits for its body no longer.
+    /// Notes that the request no longer waits for its body.
     pub fn body_came(&mut self, stream: StreamId) {
         let Some(request) = self.requests.get(&stream) else { return };
         if let State::AwaitsBody { client, .. } = request.state {
@@ -161,7 +161,7 @@ impl Requests {
         }
     }
 
-    /// Returns the checks to ask for requests whose bodies are not there yet. Nothing depends on an answer.
+    /// Returns the checks for requests whose bodies have not come yet. If the store does not answer them, nothing changes.
     pub fn ask_without_bodies(
         &mut self,
         admits: &dyn Fn(&Check) -> Result<Slots, NotAsked>,
@@ -186,8 +186,8 @@ impl Requests {
         questions
     }
 
-    /// The store has answered a check that charges nothing. If it is for a request that waits for its body, a denial is remembered as one
-    /// of a request: that is what denies the request then.
+    /// Notes the answer to a check that charges nothing. If a request that waits for its body has asked it, the worker remembers a denial
+    /// as that of any request. That then denies the request.
     pub(super) fn learn_without_body(&mut self, task: &Task, outcome: &Outcome, (asked, now): (Micros, Now)) {
         let is_before_body = |waiter: &Waiter| waiter.part >= BEFORE_BODY;
         if outcome.retry_after() == RetryAfter::Now || !task.waiters().iter().any(is_before_body) {
@@ -243,7 +243,7 @@ impl Requests {
         }
     }
 
-    /// The uptime at which the next body is late, or the store is to be asked about its request.
+    /// The uptime at which the next body is late, or weir asks the store about its request.
     pub fn next_of_bodies(&self) -> Option<Micros> {
         let timeout = self.config.request_body.timeout;
         let late =

@@ -29,10 +29,10 @@ const MAX_SUBJECTS: usize = 16_384;
 /// At most about this many charges are made in one sync; the others wait for the next.
 const MAX_CHARGES: usize = 512;
 
-/// At most so many syncs are distinguished while they are in flight; further ones count as the last of these.
+/// At most this many syncs are distinguished while they are in flight; further ones count as the last of these.
 const MAX_SYNCS: usize = 64;
 
-/// A region is late when its lag is so many times the sync interval and its deadline. A batch that is lost is abandoned after two
+/// A region is late when its lag is this many times the sync interval and its deadline. A batch that is lost is abandoned after two
 /// deadlines, so a single one makes no region late.
 const LATE: u64 = 3;
 
@@ -103,7 +103,7 @@ impl Peer {
         }
     }
 
-    /// A sync has sent so many units, the oldest granted at this time.
+    /// A sync has sent this many units, the oldest granted at this time.
     fn sent(&mut self, since: Micros, units: u64) {
         self.counts.sent = self.counts.sent.saturating_add(units);
         let is_full = self.in_flight.len() >= MAX_SYNCS;
@@ -125,7 +125,7 @@ struct Debt {
     latest: Micros,
     /// The most that it may owe each of them.
     most: u64,
-    /// It matters for so long.
+    /// The time for which it matters.
     span: Micros,
 }
 
@@ -164,7 +164,7 @@ impl Debits {
         }
     }
 
-    /// This region's store has granted so many units. A subject owes at most `most` to each region, and no longer than for `span`.
+    /// This region's store has granted this many units. A subject owes at most `most` to each region, and no longer than for `span`.
     pub fn granted(&mut self, check: &Rc<Check>, units: u64, (most, span): (u64, Micros), now: Micros) {
         let count = self.peers.len();
         if units == 0 {
@@ -341,7 +341,7 @@ impl Debits {
         self.subjects.clear();
     }
 
-    /// A charge of so many units is no longer in flight: the store has answered it, or no answer will come.
+    /// A charge of this many units is no longer in flight: the store has answered it, or no answer will come.
     pub fn ended(&mut self, check: &Check, units: u64, is_answered: bool) {
         let place = usize::from(check.store).checked_sub(1);
         let Some(peer) = place.and_then(|place| self.peers.get_mut(place)) else { return };

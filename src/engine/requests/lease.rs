@@ -269,8 +269,8 @@ impl Leases {
         }
     }
 
-    /// The store has granted so many of the `wanted` requests that it was asked for, with those in advance. If the worker pauses now, returns
-    /// when that ends.
+    /// The store has granted this many of the `wanted` requests, including those in advance. If the worker pauses now, returns when the
+    /// pause ends.
     pub fn granted(
         &mut self,
         check: &Rc<Check>,
@@ -404,7 +404,7 @@ impl Leases {
     }
 }
 
-/// The cost of so many requests like this one.
+/// The cost of this many requests like this one.
 fn units(requests: u32, check: &Check) -> u64 {
     check.cost.saturating_mul(requests.into())
 }

@@ -82,7 +82,7 @@ impl Demand {
         Self { wanted: 0, max_cost: 0, lenders: (1..stores).map(lender).collect(), first: 0 }
     }
 
-    /// Divides so many requests of `cost` among the lenders, by what can be expected of them. Where there are more lenders than
+    /// Divides this many requests of `cost` among the lenders, by what can be expected of them. Where there are more lenders than
     /// requests, it is the turn of others each time. Returns the units of each.
     fn divide(&mut self, requests: u32, cost: u64) -> Vec<(Rc<Check>, u32)> {
         let units = u32::try_from(cost.saturating_mul(requests.into())).unwrap_or(u32::MAX);
@@ -184,7 +184,7 @@ impl Loans {
         loans
     }
 
-    /// A region was asked for so many units of this subject, and has lent so many.
+    /// A region was asked for `units` of this subject, and has lent `lent` of them.
     pub fn answered(&mut self, subject: &Subject, store: u8, (units, lent): (u32, u32)) {
         let lenders = self.subjects.get_mut(subject).map(|demand| &mut demand.lenders);
         if let Some(lender) = lenders.into_iter().flatten().find(|lender| lender.asks.store == store) {
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// The number of loans that are asked for in each sync, for so many subjects and one other region.
+    /// The number of loans that are asked for in each sync, for this many subjects and one other region.
     #[test]
     fn a_sync_asks_for_so_many_loans_and_the_next_one_for_the_others() {
         const INTERVAL: Micros = Micros::from_millis(100);

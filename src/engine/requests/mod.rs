@@ -235,7 +235,7 @@ impl Requests {
 
     /// True if the host has not been told yet to let the request through.
     pub fn is_paused(&self, stream: StreamId) -> bool {
-        // A quota request that is answered never goes on.
+        // A quota request that is answered never reaches the upstream.
         let is_admitted = |request: &Request| matches!(request.state, State::Admitted) && !request.is_enquiry;
         self.requests.get(&stream).is_some_and(|request| {
             !is_admitted(request) || self.releases.iter().any(|release| release.stream == stream)

@@ -89,7 +89,7 @@ impl Requests {
         self.watch(stream, now, |settling, settle| settling.headers(settle, fields))
     }
 
-    /// A part of the response's body, of so many bytes, and its content where that is needed.
+    /// A part of the response's body, of this many bytes, and its content where that is needed.
     pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
         let parts = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.parts);
         let watching = parts.filter_map(|part| part.settling.as_deref_mut());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A request arrives. If the worker knows enough without the store, it decides the request at once. Otherwise the store is asked about
-//! the parts that have no answer; `on_failure` decides those about which the store cannot be asked.
+//! A request arrives. If the worker knows enough without the store, it decides the request at once. Otherwise it asks the store about the
+//! parts without an answer. If it cannot ask about a part, `on_failure` decides that part.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -26,8 +26,7 @@ use crate::time::Micros;
 const MAX_WAITING: usize = 16_384;
 
 impl Requests {
-    /// A request arrives. If enough is known without the store, it is decided at once. Returns whether the store has to be
-    /// asked.
+    /// Decides a new request at once, if the worker knows enough without the store. Returns whether it has to ask the store.
     pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, is_enquiry: bool, now: Now) -> bool {
         let part = |check: Check| {
             let answer = self.denied.look_up(&enforced(&check), now.host).map(CheckAnswer::DeniedUntil);
@@ -38,7 +37,7 @@ impl Requests {
         self.came = self.came.wrapping_add(1);
         let request = Request::new(parts, State::Waiting, (now.uptime, self.came));
         let mut request = Request { is_enquiry, ..request };
-        // One enforced denial is enough: then no lease is used for the other parts. A part that a loan serves is no denial.
+        // One enforced denial is enough: then no lease is used for the other parts. A part that a loan admits is no denial.
         let denies = |part: &Part| part.denies(&self.config) && part.check.mode == Mode::Enforce;
         let denied = request.parts.iter().any(denies);
         if !denied && !self.leases.is_empty() {
@@ -72,9 +71,9 @@ impl Requests {
         !known
     }
 
-    /// Decides those parts of a new request that no store is asked about: `admits` says which. Returns the checks to ask stores about,
-    /// none if the request is decided; and the store that a part is not asked about because it is overloaded. The request waits until the
-    /// latest deadline of the stores that are asked.
+    /// Decides the parts of a new request that no store may be asked about; `admits` says which stores may be asked. Returns the checks
+    /// for the stores (none if the request is decided), and the store that is overloaded, if one is. The request waits until the latest
+    /// deadline of the asked stores.
     pub fn wait(
         &mut self,
         stream: StreamId,
@@ -121,7 +120,7 @@ impl Requests {
     }
 }
 
-/// A check as denials remember it: a quota request is denied where a request is.
+/// The check under which a denial is remembered. That of a quota request is the same as that of a request.
 pub(super) fn enforced(check: &Check) -> Cow<'_, Check> {
     match check.mode {
         Mode::Enquiry => Cow::Owned(Check { mode: Mode::Enforce, ..check.clone() }),
@@ -129,7 +128,7 @@ pub(super) fn enforced(check: &Check) -> Cow<'_, Check> {
     }
 }
 
-/// While the worker pauses, a request of this subject is denied until the pause is over: from then on this is known as any other denial.
+/// Denies a request of this subject while the worker pauses, and remembers that until the end of the pause, as any other denial.
 pub(super) fn deny_in_pause(
     check: &Rc<Check>,
     limits: &[Limit],

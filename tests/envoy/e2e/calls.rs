@@ -2,7 +2,7 @@
 //! Counts how often Envoy enters the plugin for a request, and the calls that the plugin makes in Envoy meanwhile: they cost time, and no
 //! instruction count of the core shows that. Envoy's own trace of its wasm filters has each entry and each call.
 //!
-//! `docs/bench/calls.md` shows the counts. `WEIR_UPDATE=1` writes them there.
+//! `calls.txt` has the counts. `WEIR_UPDATE=1` writes them there.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ const FIRST: usize = 5;
 /// Calls that depend on time, not on the request: they are made at most a hundred times a second.
 const TIMED: &str = "set_tick_period_milliseconds";
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/bench/calls.md");
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/envoy/e2e/calls.txt");
 const BEGIN: &str = "<!-- counted -->\n";
 const END: &str = "<!-- end -->\n";
 

@@ -135,7 +135,7 @@ fn tests() -> Vec<(String, Test)> {
     add("ban: its keys expire when they are no longer needed".to_owned(), Box::new(bans_expire));
     add("ban: one that was lifted is forgotten".to_owned(), Box::new(lifted));
     for (place, (name, limit, asks)) in spec::sizes().into_iter().enumerate() {
-        let name = format!("memory, as docs/limits.md says: {name}");
+        let name = format!("memory, as docs/sizing.md says: {name}");
         add(name, Box::new(move |redis| memory(redis, place, limit, asks)));
     }
     for (name, limits) in crowds() {
@@ -1117,11 +1117,11 @@ fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
 /// The documentation states the memory of a subject as Redis reports it.
 fn memory(redis: &Redis, place: usize, limit: Limit, asks: Vec<Micros>) -> Result<(), Failed> {
     let name = spec::sizes()[place].0;
-    let documented = include_str!("../../../docs/limits.md").lines().find_map(|line| {
+    let documented = include_str!("../../../docs/sizing.md").lines().find_map(|line| {
         let bytes = line.strip_prefix(&format!("| {name} | "))?.strip_suffix(" |")?;
         bytes.parse::<i64>().ok()
     });
-    let documented = documented.ok_or("docs/limits.md does not say")?;
+    let documented = documented.ok_or("docs/sizing.md does not say")?;
     let tag = format!("{{api|203.0.113.{}}}", 100 + place);
     let key = format!("weir:{tag}:burst");
     let mut store = Store::named(redis, vec![("burst".to_owned(), limit)], tag.as_bytes());

@@ -9,7 +9,7 @@ use super::cases::{self, Case};
 use super::{Figures, Run, Setup, Way, charts, figures};
 use crate::table;
 
-/// The beginning of the generated tables in `docs/regions.md`.
+/// The beginning of the generated tables in `docs/proofs.md`.
 pub const BEGIN: &str = "<!-- simulated: begin -->\n";
 pub const END: &str = "<!-- simulated: end -->\n";
 
@@ -91,14 +91,15 @@ impl Report {
         table::rows(&json!({ "cases": cases }))
     }
 
-    /// The tables in `docs/regions.md`.
+    /// The tables in `docs/proofs.md`.
     pub fn tables(&self) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "| way | case | above the limit | bound | admitted | fairness | messages/s |");
         let _ = writeln!(out, "|---|---|--:|--:|--:|--:|--:|");
         for (Case { name, setup, .. }, Figures { excess, utilisation, fairness, messages, .. }) in &self.table
         {
-            let (way, bound) = (setup.way.name(), cases::bound(setup));
+            let way = setup.way.name();
+            let [excess, bound] = [*excess, cases::bound(setup)].map(|units| table::grouped(units as f64, 0));
             let _ = writeln!(
                 out,
                 "| `{way}` | {name} | {excess} | {bound} | {utilisation:.0} % | {fairness:.2} | {messages:.0} |"

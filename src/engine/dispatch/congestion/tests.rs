@@ -14,7 +14,7 @@ struct World {
     congestion: Congestion,
     now: Micros,
     batches: usize,
-    /// The number of tasks that the store did and the time for them, if not all that were in flight, in the round trip.
+    /// The tasks that the store did and the time for them. `None`: all that were in flight, in the round trip.
     done: Option<(usize, Micros)>,
 }
 
@@ -34,14 +34,14 @@ impl World {
         self.congestion.cwnd()
     }
 
-    /// A batch is sent now, with so many tasks in flight, and answered after so long.
+    /// A batch is sent now, with `in_flight` tasks in flight, and answered `took` microseconds later.
     fn answer(&mut self, in_flight: usize, took: u64) -> usize {
         let sent = self.now;
         self.now = sent.plus(Micros(took));
         self.answered(sent, in_flight, took)
     }
 
-    /// A batch that was sent then is answered now.
+    /// A batch that was sent at `sent` is answered now.
     fn answered(&mut self, sent: Micros, in_flight: usize, took: u64) -> usize {
         let (took, batches) = (Micros(took), self.batches);
         let done = self.done.unwrap_or((in_flight, took));
@@ -51,12 +51,12 @@ impl World {
         self.cwnd()
     }
 
-    /// The same answer, so many times.
+    /// The same answer, `times` times.
     fn answers(&mut self, in_flight: usize, took: u64, times: usize) -> Vec<usize> {
         (0..times).map(|_| self.answer(in_flight, took)).collect()
     }
 
-    /// It grows slowly, and remembers nothing but the distance.
+    /// The same store, after its window has begun to grow slowly, and has forgotten everything but the distance.
     fn slowly(mut self) -> Self {
         self.congestion.boost = 0;
         self.congestion.trips = [None; TRIPS];
@@ -90,8 +90,8 @@ fn the_first_answers_double_the_window_that_is_used() {
 
 #[test]
 fn the_longer_the_queue_the_slower_it_grows() {
-    // So long does each round trip take, and so the window goes on from 256, with 256 in flight. The fourth round trip of a window
-    // that hardly grows begins a trial with a quarter more.
+    // What each round trip takes, and the windows after 256, with 256 in flight. The fourth round trip of a window that hardly grows
+    // begins a trial with a quarter more.
     let cases = [
         ("no queue: each round trip grows twice as much", NEAR, [288, 320, 384, 512]),
         ("an eighth of the slack", 8_000, [288, 320, 384, 512]),
@@ -126,8 +126,8 @@ fn what_was_sent_before_it_shrank_neither_grows_nor_shrinks_it() {
 
 #[test]
 fn a_store_that_is_busy_with_one_task_has_no_queue() {
-    // The store is 30 ms away: the slack is 20 ms, and a half of it 10. So long does the store take for a task, so long the round
-    // trip, and so the window goes on from 128.
+    // The store is 30 ms away: the slack is 20 ms, and a half of it 10. A row has the store's time for a task, the round trip, and the
+    // windows after 128.
     let cases = [
         ("a task takes longer than half of the slack", 12_000, 42_000, [128, 128]),
         // In the distance and three quarters of the 12 ms, that is in 39 ms, it does three.
@@ -147,7 +147,7 @@ fn a_store_that_is_busy_with_one_task_has_no_queue() {
 
 #[test]
 fn the_fastest_of_the_last_answers_counts() {
-    // The number of batches in flight; n, if every n-th answer is fast, among slow ones; and `true` if the window has shrunk.
+    // The number of batches in flight; n, if every n-th answer is fast and the others are slow; and `true` if the window shrinks.
     let cases = [
         (1, 2, false),
         (1, 3, true),
@@ -170,8 +170,8 @@ fn the_fastest_of_the_last_answers_counts() {
 
 #[test]
 fn a_store_that_is_farther_away_is_told_from_a_queue() {
-    // After round trips of 40 ms with 256 in flight and one of 41 ms with 240, so many are in flight three times, for so long. With a
-    // queue, 128 would take 21.866 ms; the middle of both is 31.433.
+    // First come round trips of 40 ms with 256 in flight and one of 41 ms with 240. Then come three with the tasks in flight and the time
+    // of the row. With a queue, 128 would take 21.866 ms; the middle of both is 31.433.
     let cases = [
         ("fewer in flight, and hardly faster", 128, 31_434, 240, 31_434),
         ("as fast as a queue would be", 128, 31_433, 81, NEAR),
@@ -190,7 +190,7 @@ fn a_store_that_is_farther_away_is_told_from_a_queue() {
     }
 }
 
-/// One task after another shows that a store is farther away, too: with one in flight, there is no queue.
+/// With one task in flight there is no queue, so its round trips show the distance of a store that has moved away.
 #[test]
 fn a_store_that_is_farther_away_is_noticed_with_one_task_at_a_time() {
     let mut world = World::at(NEAR).slowly();
@@ -232,7 +232,7 @@ fn a_trial_that_shows_a_queue_doubles_the_time_to_the_next() {
 
 #[test]
 fn a_store_that_is_slower_by_half_may_be_another_one() {
-    // The window becomes this, and after so many round trips comes the next trial.
+    // The round trip, the window after it, and the number of round trips until the next trial.
     for (took, shrunk, pause) in [(40_000, 128, 8), (40_320, 126, 4)] {
         let mut world = World::at(NEAR).slowly();
         assert_eq!(round_trips_to_a_trial(&mut world), 4);
@@ -253,7 +253,8 @@ fn a_trial_is_no_more_than_the_store_does_in_a_quarter_of_the_slack() {
 
 #[test]
 fn the_delivery_rate_is_that_of_the_last_answers() {
-    // A store 45 ms away answers ten tasks so often. Answers in less than a quarter of a round trip, that is in 11.25 ms, say nothing.
+    // A store 45 ms away answers ten tasks each time. A row has the interval, and the rate. A rate over less than a quarter of a round trip
+    // (11.25 ms) says nothing.
     for (every, tasks, span) in [(8_000, 20, 16_000), (11_250, 10, 11_250), (11_249, 20, 22_498)] {
         let mut world = World::at(45_000).slowly();
         for _ in 0..5 {
@@ -267,8 +268,8 @@ fn the_delivery_rate_is_that_of_the_last_answers() {
 
 #[test]
 fn a_trial_shows_a_queue_or_a_distance() {
-    // After the trial has begun, with 64 more than 256, so many are in flight for so long. With a queue, 288 would take 9.001 ms;
-    // the middle of both is 8.501.
+    // A trial has begun, with 64 more than 256. A row has the tasks in flight, the round trip, the window and the distance after it. With a
+    // queue, 288 would take 9.001 ms; the middle of both is 8.501.
     let cases = [
         ("no longer than before", 288, 8_500, 576, 8_500),
         (
@@ -294,8 +295,8 @@ fn a_trial_shows_a_queue_or_a_distance() {
 
 #[test]
 fn a_queue_that_never_empties_is_emptied_to_see_the_distance() {
-    // In the first span the distance was 2 ms; in the second each round trip was so long. The window that empties the queue is what the
-    // store does in 2 ms, less a sixteenth. Then a round trip takes so long, and the window is this; and after the next this.
+    // In the first span the distance was 2 ms. A row has the round trips of the second span; the window that empties the queue (what the
+    // store does in 2 ms, less a sixteenth); the next round trip; and the windows after it and after one more.
     let cases = [
         ("hardly longer than before", 4_823, None),
         ("a sixteenth of the slack longer, and it was no queue", 4_825, Some((99, 2_000, 256, 512))),
@@ -333,9 +334,8 @@ fn an_unanswered_batch_leaves_an_eighth_of_what_was_in_flight() {
 
 #[test]
 fn a_far_store_has_several_batches_in_flight() {
-    // The distance, the time between two batches, and the number of tasks of one, with so many tasks and batches in flight. Of a window of
-    // 256, a batch may have the share of one batch in the pace, or that of the batches that may still be sent in the rest, or what is
-    // missing to the half.
+    // The distance, and the time between two batches. Then, for a number of tasks and of batches in flight, the number of tasks in one
+    // batch: the share of one batch in the pace, its share of the rest, or what is missing to half of the window of 256.
     let cases = [
         (None, 10_000, [((0, 0), 128), ((127, 1), 128), ((128, 15), 128)]),
         (Some(NEAR), 10_000, [((0, 0), 256), ((200, 1), 256), ((256, 2), 256)]),
@@ -357,7 +357,7 @@ fn a_far_store_has_several_batches_in_flight() {
     assert_eq!(world.congestion.batch(200, 1), 43);
 }
 
-/// A batch about what is asked already waits for as long as answers were queued lately, and not for so long that it comes too late.
+/// A batch that repeats tasks in flight waits as long as recent answers were queued, but never so long that it misses the deadline.
 #[test]
 fn repeats_wait_for_the_answer_where_the_store_is_slow() {
     let cases = [
@@ -385,7 +385,8 @@ fn no_more_wait_than_can_be_answered_in_time() {
     world.congestion.unanswered(800);
     assert_eq!(world.congestion.may_wait(256, 10), FIRST, "nothing is known any more");
 
-    // Two round trips with 256, so long. Within the deadline less the pace the store does so many, less those in flight.
+    // Two round trips with 256 in flight, the tasks that may be sent at once, and those that may wait: what the store does within the
+    // deadline less the pace, less the tasks in flight.
     let cases = [
         ("no more than an eighth of the slack", [8_000, 9_000], 10, 1_250),
         ("a queue: 512 in 18 ms, for 40 ms", [9_000, 9_000], 10, 881),

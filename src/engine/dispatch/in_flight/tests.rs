@@ -32,7 +32,7 @@ fn check() -> Rc<Check> {
     Rc::new(Check::one(0, b"{p|s}"))
 }
 
-/// A batch of one command with so many tasks.
+/// A batch of one command with this many tasks.
 fn batch(tasks: usize) -> Batch {
     batch_about(&vec!["{p|s}"; tasks])
 }
@@ -50,7 +50,7 @@ fn batch_about(tags: &[&str]) -> Batch {
     vec![Command { form: Form::Evalsha, tasks: tags.iter().map(task).collect() }]
 }
 
-/// Sends a batch with so many tasks, which is overdue a deadline later.
+/// Sends a batch with this many tasks, which is overdue a deadline later.
 fn send(in_flight: &mut InFlight, (tasks, journal): (usize, usize), now: u64) -> BatchId {
     let id = in_flight.next_id();
     let journal = (0..journal).map(|_| Entry::new(Micros(now))).collect();
@@ -59,7 +59,7 @@ fn send(in_flight: &mut InFlight, (tasks, journal): (usize, usize), now: u64) ->
     id
 }
 
-/// A busy store's time goes on from its last answer.
+/// The deadline of a busy store counts from its last answer.
 #[test]
 fn what_a_busy_store_does_counts_from_its_last_answer() {
     let mut in_flight = InFlight::new(0, DEADLINE);
@@ -123,7 +123,7 @@ fn a_batch_without_an_answer_shrinks_the_window_if_it_was_sent() {
     }
 }
 
-/// The shortest answer took so long, in milliseconds, and the last two; and batches about these subjects have been in flight for so long.
+/// The shortest round trip and the last two, in milliseconds; and batches about these subjects, with the time for which they are in flight.
 fn room_after(took: [u64; 3], elapsed: u64, asked: &[&[&str]], queue: &Queue) -> (bool, bool) {
     let mut in_flight = InFlight::new(0, DEADLINE);
     let mut now = 1_000_000;
