@@ -368,18 +368,32 @@ fn review(given: &Source, files: &[(String, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the first line of a file begins with; the rest of that line is an option, and the sum of what follows.
-const MADE: &str = "# Made by `weir render ";
+/// The line with the sum of all other lines begins with this, after the mark of a comment. The option and the sum follow.
+const MADE: &str = "Made by `weir render ";
 
-/// The text of a file with a line above it by which this command knows later whether it was edited. JSON has no comments.
+/// The text of a file with a line by which this command knows later whether it was edited: its first, or the first member of its JSON.
 fn sealed(arguments: &Arguments, name: String, text: String) -> (String, String) {
     let option = match (&arguments.kustomize, &arguments.helm) {
         (Some(_), _) => "--kustomize",
         (_, Some(_)) => "--helm",
         _ => "--for envoy",
     };
-    let text = if is_json(&name) { text } else { format!("{MADE}{option}`, sum {}\n{text}", sum(&text)) };
+    let said = format!("{MADE}{option}`, sum {}", sum(&text));
+    let text = match text.strip_prefix(OPENING).filter(|_| is_json(&name)) {
+        Some(members) => format!("{OPENING}  \"$comment\": \"{said}\",\n{members}"),
+        None => format!("# {said}\n{text}"),
+    };
     (name, text)
+}
+
+/// The first line of an object in JSON.
+const OPENING: &str = "{\n";
+
+fn is_as_made(text: &str) -> bool {
+    let (opening, lines) = text.strip_prefix(OPENING).map_or(("", text), |lines| (OPENING, lines));
+    let Some((line, rest)) = lines.split_once('\n') else { return false };
+    let said = line.split_once(MADE).and_then(|(_, said)| said.split_once("`, sum "));
+    said.is_some_and(|(_, is)| is.trim_end_matches("\",") == sum(&[opening, rest].concat()))
 }
 
 fn is_json(name: &str) -> bool {
@@ -391,15 +405,10 @@ fn sum(text: &str) -> String {
 }
 
 fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
-    let is_as_made = |old: &str| {
-        old.split_once('\n').is_some_and(|(first, rest)| {
-            first.starts_with(MADE) && first.rsplit_once("`, sum ").is_some_and(|(_, is)| is == sum(rest))
-        })
-    };
     let is_edited = |(name, text): &&(String, String)| {
         let Ok(old) = fs::read(folder.join(name)) else { return false };
         let old = String::from_utf8_lossy(&old);
-        !is_as_made(&old) && old != *text && !is_json(name)
+        !is_as_made(&old) && old != *text
     };
     let edited: Vec<String> =
         files.iter().filter(is_edited).map(|(name, _)| words::file(&folder.join(name))).collect();
