@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup plugin module run run-regions test quick nightly busy rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity measured-keep bench-core scale scale-keep dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
+# From here on, the scripts say how long it took.
+export MAKE_BEGAN := $(shell date +%s)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^## / { print (NR > 9 ? "\n" : "") substr($$0, 4) } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -83,6 +83,27 @@ fn index() -> String {
     format!("| field | of |\n|---|---|\n{}", fields.iter().map(line).collect::<String>())
 }
 
+/// The parts of the reference, each with links to its objects. `scripts/site` makes a page of each part.
+#[cfg(not(target_arch = "wasm32"))]
+fn parts(page: &str) -> String {
+    let mut parts: Vec<(&str, Vec<String>)> = Vec::new();
+    for line in page.lines() {
+        if let Some(part) = line.strip_prefix("# ") {
+            parts.push((part, Vec::new()));
+        } else if let Some(object) = line.strip_prefix("## ")
+            && config::reference(object).is_some()
+        {
+            parts.last_mut().unwrap().1.push(format!("[{object}](#{object})"));
+        }
+    }
+    let row = |(part, objects): &(&str, Vec<String>)| {
+        let anchor = part.to_lowercase().replace(',', "").replace(' ', "-");
+        format!("| [{part}](#{anchor}) | {} |\n", objects.join(", "))
+    };
+    let rows = parts.iter().filter(|(_, objects)| !objects.is_empty()).map(row);
+    format!("| part | objects |\n|---|---|\n{}", rows.collect::<String>())
+}
+
 #[cfg(not(target_arch = "wasm32"))]
 #[test]
 fn the_reference_in_the_docs_is_the_generated_one() {
@@ -92,8 +113,9 @@ fn the_reference_in_the_docs_is_the_generated_one() {
     });
     let objects = config::vocabulary().into_iter().filter(|word| !word.contains('.'));
     assert_eq!(objects.filter(|object| !shown.contains(object)).collect::<Vec<_>>(), Vec::<String>::new());
-    let (page, indexes) = written(&page, "index", |_| index());
-    assert_eq!(indexes, ["fields"]);
+    let (page, indexes) =
+        written(&page, "index", |name| if name == "objects" { parts(&page) } else { index() });
+    assert_eq!(indexes, ["objects", "fields"]);
     published(path, &page);
 }
 
