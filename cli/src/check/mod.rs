@@ -42,28 +42,29 @@ use wiring::{Picture, Wired};
 /// What to check.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The files.
+    /// The files of one Envoy, or plugin configurations.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// What a plugin configuration is for: `weir.wasm`, or `libweir.so`. An Envoy configuration says that by itself.
+    /// The host of a plugin configuration. The dynamic module refuses attributes that it cannot read. A configuration of Envoy names its
+    /// host itself.
     #[arg(long, value_enum, default_value_t = Host::Wasm)]
     host: Host,
-    /// The version of Envoy that reads the files: also say what it refuses or lacks.
+    /// Also report what an Envoy of this version refuses, and whether weir was ever run with it.
     #[arg(long, value_name = "X.Y")]
     envoy: Option<Version>,
-    /// Exit with status 1 if there are warnings.
+    /// End with status 1 if there are warnings. Notes do not count.
     #[arg(long)]
     deny_warnings: bool,
-    /// Do not print warnings of this code; may be given several times.
-    #[arg(long, value_name = "CODE", value_parser = PossibleValuesParser::new(code::ALL))]
+    /// Do not report warnings of this code. Repeat it for several.
+    #[arg(long, value_name = "CODE", hide_possible_values = true, value_parser = PossibleValuesParser::new(code::ALL))]
     allow: Vec<String>,
-    /// Also say which subjects begin anew: those whose counts in Redis are not read any more after a change from OLD.
+    /// Also report which subjects begin anew when this configuration replaces the one in OLD.
     #[arg(long, value_name = "OLD")]
     against: Option<PathBuf>,
-    /// First write the present names of fields that were renamed into the files, and nothing else.
+    /// First write the new names of renamed fields into the files. Misspelled names stay.
     #[arg(long)]
     fix: bool,
-    /// How to print what is found.
+    /// The format of the output.
     #[arg(long, value_enum, default_value_t = Format::Auto)]
     format: Format,
 }
