@@ -166,8 +166,12 @@ enum Command {
     /// `?` shows the keys.
     Top(top::Arguments),
     /// Print what a shell needs to complete this command's arguments.
+    ///
+    /// bash reads it in /etc/bash_completion.d/weir.
     Completions(pages::CompletionsArguments),
     /// Print the manual page, or write all of them into a folder.
+    ///
+    /// `man` reads those in /usr/local/share/man/man1.
     Man(pages::ManArguments),
     /// Import the limits of another limiter as a configuration of weir.
     ///

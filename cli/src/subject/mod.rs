@@ -250,7 +250,7 @@ impl<'a> Subject<'a> {
 /// Whether the operator agrees.
 #[derive(Args)]
 pub(super) struct Consent {
-    /// Do not ask. Required without a terminal.
+    /// Change Redis without a question. Required without a terminal.
     #[arg(long, short = 'y')]
     yes: bool,
 }
