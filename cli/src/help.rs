@@ -3,10 +3,11 @@
 
 use clap::Command;
 
-/// What commands are for; the commands, each with examples. `import nginx` is a command of the command `import`.
-///
-/// The transcripts run the examples.
-const GROUPS: [(&str, &[(&str, &[&str])]); 5] = [
+/// A command, and its examples, which the transcripts run. `import nginx` is a command of the command `import`.
+type Member = (&'static str, &'static [&'static str]);
+
+/// What commands are for; the commands.
+const GROUPS: [(&str, &[Member]); 5] = [
     (
         "Configure",
         &[
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
     use crate::Arguments;
 
-    fn members() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    fn members() -> impl Iterator<Item = Member> {
         GROUPS.iter().flat_map(|(_, members)| *members).copied()
     }
 
