@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup plugin module run run-regions test quick nightly busy rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity measured-keep bench-core scale scale-keep dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
+# From here on, the scripts say how long it took.
+export MAKE_BEGAN := $(shell date +%s)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^## / { print (NR > 9 ? "\n" : "") substr($$0, 4) } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,7 +14,7 @@ help: ## List the targets
 run: ## Build weir, start Redis, Envoy and an upstream, and stop them at Ctrl-C; PORT=10000 HOST=wasm|native
 	@PORT=$(PORT) HOST=$(HOST) scripts/run check
 	@scripts/setup run
-	@scripts/$(if $(filter native,$(HOST)),native,plugin)
+	@scripts/$(if $(filter native,$(HOST)),native,plugin run)
 	@PORT=$(PORT) HOST=$(HOST) scripts/run
 
 run-regions: ## Start the three regions of examples/regions, and show each second what each admits; WAY=share|debit|home FOR=60

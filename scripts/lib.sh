@@ -45,6 +45,9 @@ remap() { printf '%s' "--remap-path-prefix=$root=weir --remap-path-prefix=${CARG
 # Prints a progress line, on stderr because other programs read some scripts' stdout.
 step() { printf '==> %s\n' "$*" >&2; }
 
+# Says what is done, after the seconds since `make` began, or this script if nothing but a shell started it.
+took() { step "$((EPOCHSECONDS - ${MAKE_BEGAN:-(EPOCHSECONDS - SECONDS)})) s: $*"; }
+
 # alive WHAT COMMAND...: runs a command that prints little, and says every ten seconds that it still runs.
 alive() {
   local what=$1 began=$SECONDS status=0 ticker

@@ -16,9 +16,9 @@ use super::{Ended, Found, date, failed, words};
 /// Which changes.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The configuration, whose `store.key_prefix` counts.
+    /// The configuration, for its `store.key_prefix`.
     file: Option<PathBuf>,
-    /// The `store.key_prefix`, if there is no configuration.
+    /// The `store.key_prefix`, without a configuration.
     #[arg(long, default_value = "weir", value_parser = prefix, conflicts_with = "file")]
     prefix: String,
     #[command(flatten)]
@@ -26,13 +26,14 @@ pub(super) struct Arguments {
     /// Only of this policy.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Only of this subject, as it is written in Redis: `{policy|subject}`.
+    /// Only of this subject, as Redis has it: `{policy|subject}`.
     #[arg(long, value_name = "SUBJECT")]
     subject: Option<String>,
-    /// Look at so many entries, the newest ones.
+    /// Read so many entries, the newest ones.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     count: u64,
-    /// Print lines of JSON.
+    /// Print a line for each change: `{"id", "time", "action", "policy", "subject", "by", "from", "change", "before", "reason"}`, without
+    /// fields that the entry lacks. `before` is the previous ban or override. A failed change is `{"id", "time", "failed", "error"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -19,11 +19,11 @@ use weir::response::LimitView;
 /// What to compare.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The configuration that the proxies have now.
+    /// The present configuration.
     old: PathBuf,
-    /// The one that they are to get.
+    /// The new one.
     new: PathBuf,
-    /// Print one object of JSON for each change: `policy`, which is empty for the configuration as a whole, and `change`.
+    /// Print a line for each change: `{"policy", "change"}`. `policy` is empty for the configuration as a whole.
     #[arg(long)]
     json: bool,
 }

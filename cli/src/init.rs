@@ -12,17 +12,17 @@ use weir::config::{Config, Host};
 /// What to limit. What is not given is asked on a terminal, and is the default elsewhere.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Whom the limit counts: address (default), credential (an API key or a token, wherever clients send it), header:NAME, cookie:NAME, or
-    /// jwt_claim:NAME behind Envoy's jwt_authn.
+    /// The subject: `address`, `credential` (an API key or a token), `header:NAME`, `cookie:NAME`, or `jwt_claim:NAME` behind Envoy's
+    /// jwt_authn. By default `address`.
     #[arg(long, value_name = "WHAT")]
     by: Option<String>,
-    /// How many requests, such as 10/s (default), 100/m or 10000/d. As many may come at once.
+    /// So many requests, also at once: `100/m`, `10000/d`. By default `10/s`.
     #[arg(long, value_name = "NUMBER/UNIT")]
     limit: Option<String>,
-    /// For which paths: this one, and all below it; / (default) for all.
+    /// Limit this path, and all below it. By default `/`, which is all.
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
-    /// Reject nothing yet, only count and report.
+    /// Reject nothing yet: only count and report.
     #[arg(long)]
     shadow: bool,
 }

@@ -25,10 +25,11 @@ pub(super) struct Arguments {
     /// Print so many entries, the newest ones.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     count: u64,
-    /// Then wait for new entries, and print them.
+    /// Then print each new entry, until Ctrl-C, or until the output pipe closes (`| head`).
     #[arg(long)]
     follow: bool,
-    /// Print lines of JSON.
+    /// Print a line for each entry: `{"id", "time", "policy", "limit", "outcome", "source", "subject", "cost", "reason", "age_ms",
+    /// "skipped"}`, without fields that the entry lacks. `time` is when the request was denied, in UTC.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

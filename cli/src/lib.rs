@@ -90,55 +90,99 @@ struct Arguments {
 #[cfg(not(target_arch = "wasm32"))]
 #[derive(Subcommand)]
 enum Command {
-    /// Validate a configuration: of weir alone, or of an Envoy that contains it (JSON or YAML).
+    /// Check a configuration: of weir alone, or of an Envoy that contains it.
     ///
-    /// Prints one line for each error, `FILE:LINE:COLUMN: error: PATH: what was found, what is allowed`, and one for each warning,
-    /// `FILE:LINE:COLUMN: warning: PATH: what goes wrong. What to write instead [CODE]`. `docs/command.md` explains each code.
+    /// Prints each error and each warning on its own line, in the order of the file. If there is an error, the filter refuses the
+    /// configuration. A warning means that the configuration loads, but does not do what it seems to do; its code is at the end of the
+    /// line. Give the files of one Envoy together (bootstrap, LDS, CDS, ECDS): one of them must have the limiter.
     Check(check::Arguments),
     /// Say in words what a change of the configuration means: for whom limits get tighter, and which subjects begin anew.
     ///
-    /// Exits with status 1 if there is a difference.
+    /// A limit is tighter if it admits fewer requests at once or over time, and no more of either. A renamed policy is one removed and one
+    /// new. Secrets are not printed. The status is 1 if there is a difference.
     Diff(diff::Arguments),
     /// Write a first configuration, from three questions or flags.
     ///
-    /// Prints it in YAML. On a terminal it asks what is not given.
+    /// On a terminal it asks for missing arguments; elsewhere it uses the defaults. The limit is a `token_bucket`. If clients can choose
+    /// the value of `--by` freely, a second policy limits each address to ten times as much.
     Init(init::Arguments),
-    /// Print the JSON Schema of the configuration.
+    /// Print the JSON Schema of the configuration: the file `weir.schema.json`.
     Schema,
-    /// Show which policies match a request: why the others do not, and what the filter would send to Redis.
+    /// Explain one request: which policies match, why the others do not, the limits with their keys, and the answer to the client.
+    ///
+    /// After a denial without Redis, it only names the other policies, because the filter stops there. For a policy that does not match, it
+    /// shows the first condition that fails.
     Explain(explain::Arguments),
-    /// Run a trace of requests through the policies in simulated time.
+    /// Run recorded requests through the policies in simulated time.
+    ///
+    /// Prints a row for each policy that applies to a request, and the subjects that it rejected most. A policy in shadow has its own row
+    /// and column. `replay` does not simulate leases, queues, the breaker and `on_failure`.
     Replay(replay::Arguments),
-    /// Print the denials in the journal in Redis, oldest first.
+    /// Print the newest denials in the journal in Redis, oldest first.
+    ///
+    /// Redis has an entry at most 0.2 s after its denial, as long as Redis answers. The user needs `+xrevrange`, and `+xread` for
+    /// `--follow`.
     Journal(journal::Arguments),
-    /// Show what Redis holds of a subject: what each of its limits has left, its own counts, its ban.
+    /// Show what Redis holds for a subject: what each limit has left, its override, its ban, and the denials that count towards the next
+    /// ban.
+    ///
+    /// It counts nothing. `it has no effect` marks an override or ban that the policy does not read, `ignored` a part of an override, with
+    /// the reason.
     Inspect(subject::inspect::Arguments),
-    /// Make the limits of a subject full again: asks before it deletes what was counted.
+    /// Make the limits of a subject full again: it deletes their counts, and the denials that count towards a ban.
+    ///
+    /// A ban and an override stay. A `concurrency` limit no longer counts requests in flight. Workers see the change within twice
+    /// `denial_ttl`.
     Reset(subject::reset::Arguments),
-    /// Print, set or remove a subject's own counts: in a policy with `overrides`.
+    /// Print, set or remove limits of a subject's own: in a policy with `overrides: true`.
     #[command(subcommand)]
     Override(subject::overrides::Arguments),
-    /// Ban a subject of a policy with a `ban`.
+    /// Ban a subject: deny all its requests, in a policy with a `ban`.
+    ///
+    /// Without `--for`, the ban lasts until `weir unban`, and clients get no `Retry-After`.
     Ban(subject::ban::BanArguments),
-    /// Lift the ban of a subject.
+    /// Lift the ban of a subject: also one that weir began.
+    ///
+    /// The next ban then lasts `duration` again. Counts stay: if a limit still denies the subject, use `weir reset`.
     Unban(subject::ban::UnbanArguments),
     /// Print the subjects that are banned.
+    ///
+    /// It scans all keys of Redis.
     Bans(subject::bans::Arguments),
     /// Print the changes that operators have made with this command: who, when, what, why.
+    ///
+    /// Prints the newest entries, oldest first.
     Audit(audit::Arguments),
-    /// Print the subjects that are denied most.
+    /// Print the subjects that are denied most: their number and share of the newest denials in the journal, and what denied the last
+    /// request.
     Hot(hot::Arguments),
-    /// Print how much of their limits subjects use now: of one, or of those that use the most.
+    /// Print how much of their limits subjects use: at this moment, or with `--from` in a time span.
+    ///
+    /// Without a subject and without a request, it scans Redis as `weir hot --used` does, and prints the subjects of each policy that use
+    /// most. A time span is read from the usage journal; its last 5 s may be missing.
     Usage(usage::Arguments),
-    /// Show live what weir does: rates and denials of each policy, hot subjects, and how the store is.
+    /// Show live what weir does: requests and denials of each policy, the most denied subjects, the state of Redis, and the last failures.
+    ///
+    /// `?` shows the keys.
     Top(top::Arguments),
     /// Print what a shell needs to complete this command's arguments.
+    ///
+    /// bash reads it in /etc/bash_completion.d/weir.
     Completions(pages::CompletionsArguments),
     /// Print the manual page, or write all of them into a folder.
+    ///
+    /// `man` reads those in /usr/local/share/man/man1.
     Man(pages::ManArguments),
-    /// Turn another limiter's file into a configuration of weir: nginx, ingress-nginx, Envoy, Kong, APISIX, a rate-limit service.
+    /// Import the limits of another limiter as a configuration of weir.
+    ///
+    /// Each policy names the lines that it comes from. Standard error lists what is not imported, or imported with a difference:
+    /// `FILE:LINE: note: WHAT: WHY. WHAT TO DO`. Each field that weir does not read has a note. If the filter's reader does not accept the
+    /// result, the command prints it for you to complete, and ends with status 2. Passwords in the files are not printed. A file may have
+    /// 16 MiB.
     Import(import::Arguments),
-    /// Make a complete configuration of Envoy, Istio or Envoy Gateway: with the limits of a configuration of weir.
+    /// Print the complete configuration of a platform: with the limiter of `FILE`.
+    ///
+    /// Warnings about the policies are on standard error, with their place in `FILE`. The output has no other warnings of `weir check`.
     Render(render::Arguments),
 }
 

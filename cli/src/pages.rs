@@ -21,8 +21,8 @@ pub(super) struct CompletionsArguments {
 /// Where to write.
 #[derive(Args)]
 pub(super) struct ManArguments {
-    /// A folder: write a page for the command and for each of its subcommands there, `weir.1`, `weir-check.1`, … Otherwise, print the
-    /// page of the command.
+    /// Write a page for the command and for each of its subcommands into this folder: `weir.1`, `weir-check.1`, … By default, the page of
+    /// the command is printed.
     folder: Option<PathBuf>,
 }
 

@@ -14,7 +14,7 @@ use weir::policy::{Across, Policy};
 #[derive(Args, Clone)]
 pub(super) struct InRegion {
     /// The region whose Redis is asked, and whose proxies the configuration is for: one of `regions.all`. By default `regions.here`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Redis")]
     region: Option<String>,
 }
 

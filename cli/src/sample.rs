@@ -10,26 +10,28 @@ use weir::request::sample::Sample;
 /// A request.
 #[derive(Args)]
 pub(super) struct RequestFlags {
-    /// The method, `GET` unless given.
-    #[arg(long)]
+    /// The method. By default `GET`.
+    #[arg(long, help_heading = "Request")]
     method: Option<String>,
-    /// The path and query, `/` unless given.
-    #[arg(long)]
+    /// The path and query. By default `/`.
+    #[arg(long, help_heading = "Request")]
     path: Option<String>,
-    /// The host, `localhost` unless given.
-    #[arg(long)]
+    /// The host. By default `localhost`.
+    #[arg(long, help_heading = "Request")]
     host: Option<String>,
-    /// A header, `name: value`; once for each line of it.
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    /// A header. Repeat it for several, also of one name.
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Request")]
     headers: Vec<String>,
-    /// The address of the connection, as Envoy sees it; 127.0.0.1 unless given.
-    #[arg(long, value_name = "ADDRESS")]
+    /// The address of the connection, as Envoy sees it. By default `127.0.0.1`.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Request")]
     client: Option<String>,
     /// The body.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = "Request")]
     body: Option<String>,
-    /// An Envoy attribute, `xds.route_name=value`. If its names contain dots, separate them with `/`.
-    #[arg(long = "attribute", value_name = "PATH=VALUE")]
+    /// An Envoy attribute, such as `xds.route_name=reports`. If names contain dots, separate them with `/`:
+    /// `metadata/filter_metadata/envoy.filters.http.jwt_authn/jwt_payload/sub=alice`. weir derives the `request` attributes from the
+    /// headers.
+    #[arg(long = "attribute", value_name = "PATH=VALUE", help_heading = "Request")]
     properties: Vec<String>,
 }
 

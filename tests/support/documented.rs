@@ -34,3 +34,33 @@ pub fn examples() -> Vec<(String, String)> {
     assert!(out.len() > 60, "{} examples are found", out.len());
     out
 }
+
+/// Compares what is generated with what is published at this path. `WEIR_UPDATE=1` writes it instead.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn published(path: &str, generated: &str) {
+    let path = crate::root().join(path);
+    if std::env::var_os("WEIR_UPDATE").is_some() {
+        std::fs::write(&path, generated).expect("written");
+    }
+    let published = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        published == generated,
+        "{} is not what the code says; WEIR_UPDATE=1 cargo test writes it",
+        path.display()
+    );
+}
+
+/// The page, with what `generated` says between each comment `<!-- MARK NAME -->` and the next `<!-- end -->`; and the names.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn written(page: &str, mark: &str, generated: impl Fn(&str) -> String) -> (String, Vec<String>) {
+    let begin = format!("<!-- {mark}: ");
+    let mut parts = page.split(&begin);
+    let (mut out, mut names) = (parts.next().expect("a mark and its end").to_owned(), Vec::new());
+    for part in parts {
+        let (name, rest) = part.split_once(" -->").expect("a mark and its end");
+        let (_, rest) = rest.split_once("<!-- end -->").expect("a mark and its end");
+        out.push_str(&format!("{begin}{name} -->\n{}<!-- end -->{rest}", generated(name)));
+        names.push(name.to_owned());
+    }
+    (out, names)
+}

@@ -42,28 +42,29 @@ use wiring::{Picture, Wired};
 /// What to check.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The files.
+    /// The files of one Envoy, or plugin configurations.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// What a plugin configuration is for: `weir.wasm`, or `libweir.so`. An Envoy configuration says that by itself.
+    /// The host of a plugin configuration. The dynamic module refuses attributes that it cannot read. A configuration of Envoy names its
+    /// host itself.
     #[arg(long, value_enum, default_value_t = Host::Wasm)]
     host: Host,
-    /// The version of Envoy that reads the files: also say what it refuses or lacks.
+    /// Also report what an Envoy of this version refuses, and whether weir was ever run with it.
     #[arg(long, value_name = "X.Y")]
     envoy: Option<Version>,
-    /// Exit with status 1 if there are warnings.
+    /// End with status 1 if there are warnings. Notes do not count.
     #[arg(long)]
     deny_warnings: bool,
-    /// Do not print warnings of this code; may be given several times.
-    #[arg(long, value_name = "CODE", value_parser = PossibleValuesParser::new(code::ALL))]
+    /// Do not report warnings of this code. Repeat it for several.
+    #[arg(long, value_name = "CODE", hide_possible_values = true, value_parser = PossibleValuesParser::new(code::ALL))]
     allow: Vec<String>,
-    /// Also say which subjects begin anew: those whose counts in Redis are not read any more after a change from OLD.
+    /// Also report which subjects begin anew when this configuration replaces the one in OLD.
     #[arg(long, value_name = "OLD")]
     against: Option<PathBuf>,
-    /// First write the present names of fields that were renamed into the files, and nothing else.
+    /// First write the new names of renamed fields into the files. Misspelled names stay.
     #[arg(long)]
     fix: bool,
-    /// How to print what is found.
+    /// The format of the output.
     #[arg(long, value_enum, default_value_t = Format::Auto)]
     format: Format,
 }
@@ -104,13 +105,14 @@ fn reports<'a>(
     allow: &[String],
 ) -> Vec<Report<'a>> {
     let pictures: Vec<_> = sources.iter().map(Picture::of).collect();
-    let has_limiter = sources.iter().any(|source| !source.limiters().is_empty());
+    let limiters: Vec<_> = sources.iter().map(Source::limiters).collect();
+    let has_limiter = limiters.iter().any(|of| !of.is_empty());
     let mut reports = Vec::new();
-    for (source, picture) in sources.iter().zip(&pictures) {
+    for ((source, picture), limiters) in sources.iter().zip(&pictures).zip(&limiters) {
         // A part of an Envoy whose limiter is in another file.
         let is_part = has_limiter && !picture.has_all_clusters && source.documents.iter().any(is_envoys);
-        let mut report = check(source, host, old, picture, &pictures);
-        let by_version = envoy.map(|version| envoys::findings(source, &source.limiters(), version));
+        let mut report = check(source, limiters, host, old, picture, &pictures);
+        let by_version = envoy.map(|version| envoys::findings(source, limiters, version));
         report.findings.extend(by_version.unwrap_or_default());
         report.findings.retain(|finding| !(is_part && finding.code == "no-limiter"));
         report.findings.retain(|finding| !allow.iter().any(|code| code == finding.code));
@@ -137,9 +139,10 @@ pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
     named.collect()
 }
 
-/// Checks a file. `own` is the picture that the file gives of Envoy, `all` are the pictures of all files.
+/// Checks a file with these limiters. `own` is the picture that the file gives of Envoy, `all` are the pictures of all files.
 fn check<'a>(
     source: &'a Source,
+    limiters: &[Limiter<'_>],
     host: Host,
     old: Option<&Config>,
     own: &Picture<'_>,
@@ -151,7 +154,6 @@ fn check<'a>(
         let reason = "Envoy reads only the first document of a file, and not this one";
         Finding::warning(code::IGNORED_DOCUMENT, place, "", reason, "Write it in a file of its own")
     }));
-    let limiters = source.limiters();
     if limiters.is_empty() && findings.is_empty() && !shows_weir(source) {
         let place = source.documents.first().map_or(Place::START, |document| document.place);
         let said = if source.documents.iter().any(is_envoys) {
@@ -162,7 +164,7 @@ fn check<'a>(
         findings.push(Finding::error("no-limiter", place, said));
     }
     let (mut policies, mut hash, mut stores) = (0_usize, None, Vec::new());
-    for limiter in &limiters {
+    for limiter in limiters {
         match limiter.config(host.into()) {
             Ok(config) => {
                 hash = Some(config.hash);

@@ -46,14 +46,14 @@ use weir::time::Micros;
 /// What to explain.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The configuration, or an Envoy bootstrap that contains one.
+    /// The configuration, or a configuration of Envoy that contains one.
     file: PathBuf,
     #[command(flatten)]
     request: RequestFlags,
     #[command(flatten)]
     in_region: InRegion,
-    /// Show what the limits have left in this Redis, and what the client gets, without counting the request:
-    /// `redis://host[:port][/database]`, `rediss://…` with TLS, or `unix:///path`.
+    /// Read in this Redis what the subject's limits have left. The answer is exact, and counts nothing. Without it, nothing has been
+    /// counted for this client yet.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     redis: Vec<String>,
     /// Show the commands that the filter would send to Redis.
@@ -62,7 +62,8 @@ pub(super) struct Arguments {
     /// Print one line of JSON.
     #[arg(long)]
     json: bool,
-    /// The request as a command of curl: `-- curl -H 'x-key: a' http://host/path`. Nothing is sent.
+    /// Read the request from a curl command (URL, headers, data, `--json`, user, cookie, forms), and send nothing: `-- curl -H 'x-key: a'
+    /// http://host/path`. Flags before `--` win.
     #[arg(last = true, value_name = "CURL")]
     curl: Vec<String>,
     #[command(flatten)]

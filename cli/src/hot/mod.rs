@@ -20,26 +20,27 @@ use weir::time::Micros;
 /// What to count.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Look at the newest N entries of the journal.
+    /// Read so many entries of the journal, the newest ones.
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     count: u64,
-    /// Only denials of the last so long, before the newest entry: `10m`, `1h`.
+    /// Only denials within this time before the newest entry: `10m`, `1h`.
     #[arg(long, value_name = "DURATION", value_parser = since)]
     since: Option<Micros>,
     /// Only in this policy.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Print the first N subjects.
+    /// Print so many subjects.
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     top: u16,
-    /// Without the journal: look through all keys in Redis for the subjects that have used most of their limits. FILE is the
-    /// configuration.
+    /// Without the journal: print the subjects of this configuration that have used most of their limits. It reads all keys of Redis with
+    /// `SCAN`, about 500 at a time, and stops after 100,000 keys of these policies.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["count", "since", "prefix"])]
     used: Option<PathBuf>,
     /// The `store.key_prefix` of the configuration.
     #[arg(long, default_value = "weir", value_parser = prefix)]
     prefix: String,
-    /// Print lines of JSON, one for each subject.
+    /// Print a line for each subject: `{"policy", "subject", "denials", "of", "skipped", "last", "outcome", "limit"}`. A denial without a
+    /// subject has `reason` instead.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

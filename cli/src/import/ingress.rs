@@ -35,7 +35,7 @@ const MAX_NUMBER: u64 = i32::MAX as u64;
 /// What to import.
 #[derive(Args)]
 pub struct Arguments {
-    /// Manifests with Ingresses: files, or what `kubectl get ingress -A -o yaml` prints. A ConfigMap of the controller among them says the status
+    /// Manifests with Ingresses, or what `kubectl get ingress -A -o yaml` prints. A ConfigMap of the controller among them has the status
     /// of rejections.
     #[arg(required = true)]
     files: Vec<PathBuf>,

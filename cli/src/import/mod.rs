@@ -36,40 +36,23 @@ pub(super) struct Arguments {
 #[derive(Subcommand)]
 enum From {
     /// nginx and OpenResty: limit_req, limit_conn, their zones, map and geo.
-    ///
-    /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
-    /// do about it.
     Nginx(Nginx),
     /// ingress-nginx: the annotations limit-rps, limit-rpm, limit-connections, limit-burst-multiplier and limit-allowlist.
-    ///
-    /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
-    /// do about it.
     Ingress(ingress::Arguments),
-    /// APISIX: the plugins limit-count, limit-req and limit-conn of apisix.yaml.
-    ///
-    /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
-    /// do about it.
+    /// APISIX: the plugins limit-count, limit-req and limit-conn.
     Apisix(apisix::Arguments),
-    /// Envoy's own filter local_ratelimit, Envoy Gateway's BackendTrafficPolicy, and Kuadrant's RateLimitPolicy.
-    ///
-    /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
-    /// do about it.
+    /// Envoy Gateway's BackendTrafficPolicies, global and local; the token buckets of Envoy's filter local_ratelimit, of routes and of
+    /// named virtual hosts; Kuadrant's RateLimitPolicies whose expressions are comparisons.
     Envoy(envoy::Arguments),
-    /// Kong: the plugins rate-limiting and rate-limiting-advanced of a declarative file.
-    ///
-    /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
-    /// do about it.
+    /// Kong: the plugins rate-limiting and rate-limiting-advanced.
     Kong(kong::Arguments),
-    /// The common rate-limit service (envoyproxy/ratelimit): its descriptors, and the actions of Envoy's routes.
-    ///
-    /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
-    /// do about it.
+    /// The rate-limit service (envoyproxy/ratelimit): its descriptors, and the actions of Envoy's routes.
     Ratelimit(ratelimit::Arguments),
 }
 
 #[derive(Args)]
 struct Nginx {
-    /// nginx's main file, or a file that its block http includes.
+    /// nginx's main file, or one that its block `http` includes. It may include up to 1,000 files, 16 levels deep, relative to its folder.
     file: PathBuf,
     #[command(flatten)]
     output: Output,
@@ -78,11 +61,12 @@ struct Nginx {
 /// How the result is printed.
 #[derive(Args)]
 struct Output {
-    /// Print one object of JSON: `configuration`, and `notes` with `file`, `line`, `what`, `why` and `instead`.
-    #[arg(long)]
+    /// Print `{"configuration": …, "notes": [{"file", "line", "what", "why", "instead"}]}`. The other places of a repeated note are in
+    /// `also`.
+    #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Exit with status 1 if something could not be carried over.
-    #[arg(long)]
+    /// End with status 1 if there are notes.
+    #[arg(long, help_heading = "Output")]
     strict: bool,
 }
 

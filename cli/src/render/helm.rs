@@ -50,7 +50,7 @@ pub fn files(
     let chart = Tree::template(CHART, &[("version", env!("CARGO_PKG_VERSION").into())]);
     // This command wrote the first line, if it is there.
     let values = match values.split_once('\n') {
-        Some((first, rest)) if first.starts_with(MADE) => rest,
+        Some((first, rest)) if first.starts_with(&format!("# {MADE}")) => rest,
         _ => values,
     };
     vec![

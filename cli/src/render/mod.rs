@@ -37,100 +37,110 @@ use super::tree::Tree;
 use super::{Ended, Failure, Found, Host, failed, tell, words};
 use weir::config::Config;
 
+// Headings of arguments that only some platforms have.
+const ENVOY: &str = "With --for envoy";
+const KUBERNETES: &str = "With --for istio and --for envoy-gateway";
+const ISTIO: &str = "With --for istio";
+const GATEWAY: &str = "With --for envoy-gateway";
+
 /// What to render.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// A configuration of weir.
     file: PathBuf,
-    /// What to make of it.
+    /// The platform.
     #[arg(long = "for", value_enum, value_name = "PLATFORM")]
     platform: Platform,
-    /// The version of the platform, such as 1.27: it decides names and fields. The newest known unless given.
+    /// The version of the platform, such as 1.27. By default the newest known. `weir render` writes what its Envoy knows (`fail_open:
+    /// false` before Envoy 1.33), and refuses what that Envoy cannot do. From Envoy Gateway 1.10 on, listeners are named after their ports
+    /// (`tcp-80`), before that after Gateway and listener (`default/eg/http`). If you set the flag `XDSNameSchemeV2` in an older one, write
+    /// `1.10`.
     #[arg(long, value_name = "X.Y")]
     version: Option<Version>,
-    /// What kind of store Redis is.
+    /// The kind of store.
     #[arg(long, value_enum, default_value_t = Store::Redis)]
     store: Store,
-    /// Where Redis is: HOST:PORT. Of a Redis Cluster and with Sentinel, give it for each node. REGION=HOST:PORT is where the Redis of
-    /// another region is, if the configuration has `regions`.
+    /// The address of Redis; repeat it for each node of a Redis Cluster, or for each sentinel. With `regions`, `REGION=HOST:PORT` is the
+    /// address of each region's Redis; a plain `HOST:PORT` is that of `regions.here`. All have the same kind of store, login and authority.
     #[arg(long, value_name = "[REGION=]HOST:PORT")]
     redis: Vec<String>,
-    /// With `--store tls`: the file with the authority of Redis's certificate, in Envoy's file system.
+    /// With `--store tls`: the path at which Envoy finds the authority of Redis's certificate.
     #[arg(long, value_name = "PATH", default_value = "/etc/ssl/certs/ca-certificates.crt")]
     ca_file: String,
-    /// With `--store tls`: the file with `user:password`, in Envoy's file system. By default `/run/secrets/redis-password`, and
-    /// `/etc/weir-redis/password` in Kubernetes.
+    /// With `--store tls`: the path at which Envoy finds `user:password`. By default `/run/secrets/redis-password`, and
+    /// `/etc/weir-redis/password` in Kubernetes, where you mount it: comments in the resources say how.
     #[arg(long, value_name = "PATH")]
     password_file: Option<String>,
-    /// With `--for envoy`: what carries weir.
-    #[arg(long, value_enum, default_value_t = Host::Wasm)]
-    host: Host,
-    /// Where weir.wasm (or libweir.so) is, in Envoy's file system.
+    /// The path of weir.wasm or libweir.so in Envoy's file system.
     #[arg(long, value_name = "PATH")]
     code: Option<String>,
-    /// With `--for istio` and `--for envoy-gateway`: the OCI image with the plugin, for the limiter. Without it, the limiter is loaded from
-    /// `--code`, as the bridge is.
-    #[arg(long, value_name = "URL")]
-    image: Option<String>,
-    /// With `--for envoy`: where clients connect.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:10000")]
-    listen: String,
-    /// With `--for envoy`: the service behind.
-    #[arg(long, value_name = "HOST:PORT", default_value = "upstream:8080")]
-    upstream: String,
-    /// With `--for envoy`: where Envoy's admin port is. Its clients can stop Envoy.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9901")]
-    admin: String,
-    /// With `--for envoy`: write bootstrap.yaml, and lds.yaml, cds.yaml and ecds.yaml, which Envoy watches, into this folder. By default
-    /// one bootstrap is printed.
-    #[arg(long, value_name = "FOLDER", group = "folder")]
-    files: Option<PathBuf>,
-    /// With `--for istio` and `--for envoy-gateway`: write a component of Kustomize into this folder: the resources, and the patch that mounts
-    /// the plugin. The folder holds weir.wasm, unless `--image-volume` is given.
-    #[arg(long, value_name = "FOLDER", group = "folder")]
-    kustomize: Option<PathBuf>,
-    /// With `--for istio` and `--for envoy-gateway`: write a chart of Helm into this folder. Its values are the configuration. It needs
-    /// `--image-volume`.
-    #[arg(long, value_name = "FOLDER", group = "folder")]
-    helm: Option<PathBuf>,
-    /// With `--files`, `--kustomize` and `--helm`: overwrite files that were edited, or that this command did not make.
+    /// With `--files`, `--kustomize` and `--helm`: overwrite files that were edited, or that this command did not make. Without it, the
+    /// command writes nothing then, and ends with status 2.
     #[arg(long, requires = "folder")]
     force: bool,
-    /// With `--for istio` and `--for envoy-gateway`: the OCI image with the plugin, which the pods mount as an image volume. By default they
-    /// mount a ConfigMap with weir.wasm.
-    #[arg(long, value_name = "REFERENCE")]
+    /// The plugin or the dynamic module.
+    #[arg(long, value_enum, default_value_t = Host::Wasm, help_heading = ENVOY)]
+    host: Host,
+    /// The address for clients.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:10000", help_heading = ENVOY)]
+    listen: String,
+    /// The service behind Envoy.
+    #[arg(long, value_name = "HOST:PORT", default_value = "upstream:8080", help_heading = ENVOY)]
+    upstream: String,
+    /// The address of Envoy's admin port. Its clients can stop Envoy.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9901", help_heading = ENVOY)]
+    admin: String,
+    /// Write `bootstrap.yaml`, `lds.yaml`, `cds.yaml` and `ecds.yaml` into this folder. Envoy reads them from the same path, and watches
+    /// the last three, also in a mounted ConfigMap.
+    #[arg(long, value_name = "FOLDER", group = "folder", help_heading = ENVOY)]
+    files: Option<PathBuf>,
+    /// An OCI image with the plugin, for the limiter only. The bridge always comes from `--code`, because control planes do not fetch code
+    /// for filters of clusters.
+    #[arg(long, value_name = "URL", help_heading = KUBERNETES)]
+    image: Option<String>,
+    /// Write a component of Kustomize into this folder, in which weir.wasm is, unless you give `--image-volume`.
+    #[arg(long, value_name = "FOLDER", group = "folder", help_heading = KUBERNETES)]
+    kustomize: Option<PathBuf>,
+    /// Write a chart of Helm into this folder. It needs `--image-volume`.
+    #[arg(long, value_name = "FOLDER", group = "folder", help_heading = KUBERNETES)]
+    helm: Option<PathBuf>,
+    /// An OCI image with the plugin, `weir-wasm` of a release, which the pods mount as an image volume (Kubernetes 1.33 or newer). By
+    /// default they mount a ConfigMap. Write the digest (`…@sha256:…`): with a new one, new pods replace the old ones.
+    #[arg(long, value_name = "REFERENCE", help_heading = KUBERNETES)]
     image_volume: Option<String>,
-    /// The namespace of what is made. By default that of Istio's gateways, `istio-system`, or `default`.
-    #[arg(long)]
+    /// The namespace of the resources. By default that of Istio's gateways, `istio-system`, or `default`.
+    #[arg(long, help_heading = KUBERNETES)]
     namespace: Option<String>,
-    /// With `--for istio`: the label of the proxies.
-    #[arg(long, value_name = "KEY=VALUE", default_value = "istio=ingressgateway")]
+    /// The label of the proxies.
+    #[arg(long, value_name = "KEY=VALUE", default_value = "istio=ingressgateway", help_heading = ISTIO)]
     selector: String,
-    /// With `--for istio`: which proxies these are.
-    #[arg(long, value_enum, default_value_t = istio::Context::Gateway)]
+    /// The kind of proxies.
+    #[arg(long, value_enum, default_value_t = istio::Context::Gateway, help_heading = ISTIO)]
     context: istio::Context,
-    /// With `--for istio --kustomize`: the Deployment of the proxies. By default that of Istio's gateway, `istio-ingressgateway`.
-    #[arg(long, value_name = "NAME")]
+    /// With `--kustomize`: the Deployment of the proxies. By default that of Istio's gateway, `istio-ingressgateway`.
+    #[arg(long, value_name = "NAME", help_heading = ISTIO)]
     deployment: Option<String>,
-    /// With `--for envoy-gateway`: the namespace of the proxies, where their ConfigMaps and Secrets are.
-    #[arg(long, value_name = "NAMESPACE", default_value = "envoy-gateway-system")]
+    /// The namespace of the proxies, where their ConfigMaps and Secrets are.
+    #[arg(long, value_name = "NAMESPACE", default_value = "envoy-gateway-system", help_heading = GATEWAY)]
     proxy_namespace: String,
-    /// With `--for envoy-gateway`: the Gateway.
-    #[arg(long, default_value = "eg")]
+    /// The Gateway.
+    #[arg(long, default_value = "eg", help_heading = GATEWAY)]
     gateway: String,
-    /// With `--for envoy-gateway`: the Gateway's listener, and its port. Repeat it for several.
-    #[arg(long, value_name = "NAME:PORT", default_value = "http:80")]
+    /// A listener of the Gateway, and its port. Repeat it for several.
+    #[arg(long, value_name = "NAME:PORT", default_value = "http:80", help_heading = GATEWAY)]
     listener: Vec<String>,
 }
 
 /// What is rendered for.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Platform {
-    /// Envoy by itself.
+    /// A bootstrap, as in `envoy/*.yaml`.
     Envoy,
-    /// Istio's gateways or sidecars.
+    /// An `EnvoyFilter` with the connection to Redis and the limiter, right before the router. With `--image`, the limiter is a
+    /// `WasmPlugin`.
     Istio,
-    /// Envoy Gateway.
+    /// An `EnvoyPatchPolicy` with the connection to Redis and the limiter, and an `EnvoyProxy` that mounts `weir.wasm`. With `--image`, the
+    /// limiter is an `EnvoyExtensionPolicy`.
     EnvoyGateway,
 }
 
@@ -368,18 +378,32 @@ fn review(given: &Source, files: &[(String, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the first line of a file begins with; the rest of that line is an option, and the sum of what follows.
-const MADE: &str = "# Made by `weir render ";
+/// The line with the sum of all other lines begins with this, after the mark of a comment. The option and the sum follow.
+const MADE: &str = "Made by `weir render ";
 
-/// The text of a file with a line above it by which this command knows later whether it was edited. JSON has no comments.
+/// The text of a file with a line by which this command knows later whether it was edited: its first, or the first member of its JSON.
 fn sealed(arguments: &Arguments, name: String, text: String) -> (String, String) {
     let option = match (&arguments.kustomize, &arguments.helm) {
         (Some(_), _) => "--kustomize",
         (_, Some(_)) => "--helm",
         _ => "--for envoy",
     };
-    let text = if is_json(&name) { text } else { format!("{MADE}{option}`, sum {}\n{text}", sum(&text)) };
+    let said = format!("{MADE}{option}`, sum {}", sum(&text));
+    let text = match text.strip_prefix(OPENING).filter(|_| is_json(&name)) {
+        Some(members) => format!("{OPENING}  \"$comment\": \"{said}\",\n{members}"),
+        None => format!("# {said}\n{text}"),
+    };
     (name, text)
+}
+
+/// The first line of an object in JSON.
+const OPENING: &str = "{\n";
+
+fn is_as_made(text: &str) -> bool {
+    let (opening, lines) = text.strip_prefix(OPENING).map_or(("", text), |lines| (OPENING, lines));
+    let Some((line, rest)) = lines.split_once('\n') else { return false };
+    let said = line.split_once(MADE).and_then(|(_, said)| said.split_once("`, sum "));
+    said.is_some_and(|(_, is)| is.trim_end_matches("\",") == sum(&[opening, rest].concat()))
 }
 
 fn is_json(name: &str) -> bool {
@@ -391,15 +415,10 @@ fn sum(text: &str) -> String {
 }
 
 fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
-    let is_as_made = |old: &str| {
-        old.split_once('\n').is_some_and(|(first, rest)| {
-            first.starts_with(MADE) && first.rsplit_once("`, sum ").is_some_and(|(_, is)| is == sum(rest))
-        })
-    };
     let is_edited = |(name, text): &&(String, String)| {
         let Ok(old) = fs::read(folder.join(name)) else { return false };
         let old = String::from_utf8_lossy(&old);
-        !is_as_made(&old) && old != *text && !is_json(name)
+        !is_as_made(&old) && old != *text
     };
     let edited: Vec<String> =
         files.iter().filter(is_edited).map(|(name, _)| words::file(&folder.join(name))).collect();

@@ -22,28 +22,31 @@ const STEP: u64 = 4096;
 /// What to replay.
 #[derive(Args)]
 pub struct Arguments {
-    /// The configuration, or an Envoy bootstrap that contains one.
+    /// The configuration, or a configuration of Envoy that contains one.
     file: PathBuf,
-    /// The trace, `-` for the standard input: JSON lines (`{"t_ms": 0, "method": "GET", "path": "/", "client": "192.0.2.1",
-    /// "headers": {}}`), other JSON lines with `--map`, or an access log of nginx (combined, main), of Envoy or of Istio (their
-    /// defaults).
+    /// The trace, or `-` for the standard input: lines of JSON, or an access log of nginx, Apache, Envoy or Istio. The first line that fits
+    /// a format decides.
     trace: PathBuf,
-    /// What a field of JSON lines means: `time=ts`, `client=remote_addr`, `header.x-key=/request/key`. See `docs/command.md`.
+    /// The meaning of a field in JSON lines with other names: `time=ts`, `client=remote_addr`, `header.x-key=/request/key`. Repeat it, or
+    /// separate several with commas.
     #[arg(long, value_name = "MEANING=FIELD", value_parser = trace::mapping, value_delimiter = ',')]
     map: Vec<Mapping>,
-    /// The host of requests whose line has none.
+    /// The host of requests without one. By default `localhost`.
     #[arg(long)]
     host: Option<String>,
-    /// The duration of requests whose line has none, such as `250ms`.
+    /// The duration of requests without one, such as `250ms`. By default they end at once, so `concurrency` limits do not deny them.
     #[arg(long, value_parser = trace::duration)]
     duration: Option<Micros>,
-    /// Write one line of JSON for each decision, in place of the totals.
+    /// Print a line for each decision: `{"line", "t_ms", "allowed", "policy", "limit", "tier", "subject", "remaining", "retry_after_ms",
+    /// "reset_ms", "delay_ms", "outcome"}`. An unknown value is `null`. With `--against`, `first` is FILE and `second` is OTHER.
     #[arg(long)]
     json: bool,
-    /// Compare with another configuration, decision by decision; status 1 when they differ.
+    /// Also decide every request under a second configuration, and print the requests that the two decide differently. The status is 1 if
+    /// there are some.
     #[arg(long, value_name = "OTHER")]
     against: Option<PathBuf>,
-    /// Write a page with charts into this file: one file of HTML that loads nothing.
+    /// Write one page with charts over time, which loads nothing (*unasked*: denied without asking Redis). With `--against` it shows both
+    /// configurations.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Count in this Redis, with the filter's own scripts and the trace's time, under keys of this run.

@@ -29,10 +29,9 @@ const MAX_FILE: u64 = 1024 * 1024;
 /// Redis, for a command that does nothing without it.
 #[derive(Args, Clone)]
 pub(in super::super) struct Place {
-    /// weir's Redis: `redis://host[:port][/database]`, `rediss://…` with TLS, or `unix:///path`. Of a Redis Cluster, any of its
-    /// nodes; with Sentinel, the sentinels; with regions, that of one region. Several are separated by commas, and tried in this order.
-    /// Without it, the variable WEIR_REDIS counts.
-    #[arg(long = "redis", value_name = "URL", value_delimiter = ',')]
+    /// weir's Redis: `redis://host[:port][/database]`, `rediss://…` with TLS, or `unix:///path`. Several, separated by commas, are tried in
+    /// order. Of a Redis Cluster, name any node; with Sentinel, the sentinels. By default the variable WEIR_REDIS.
+    #[arg(long = "redis", value_name = "URL", value_delimiter = ',', help_heading = "Redis")]
     urls: Vec<String>,
     #[command(flatten)]
     login: Login,
@@ -75,24 +74,24 @@ fn of_environment() -> Vec<String> {
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Redis")]
 pub(in super::super) struct Login {
-    /// A file with one line, `user:password`, or the password alone for the user `default`: the file that Envoy reads. Without
-    /// it, the variable WEIR_REDIS_LOGIN counts, in the same form.
+    /// A file with one line, `user:password`, or the password alone for the user `default`: the file that Envoy reads. By default the
+    /// variable WEIR_REDIS_LOGIN, in the same form.
     #[arg(long, value_name = "FILE")]
     login_file: Option<PathBuf>,
-    /// The authorities that sign Redis's certificate, in PEM. Without it, those that this machine trusts.
+    /// The authorities that sign Redis's certificate, in PEM. By default those that this machine trusts.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The certificate that the command shows Redis, in PEM.
+    /// The command's own certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// Its private key, in PEM.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// The name under which the sentinels know the primary; needed only where they know several. A login at the sentinels is read
-    /// from the variable WEIR_SENTINEL_LOGIN.
+    /// The primary's name at the sentinels. Needed only if they know several. The variable WEIR_SENTINEL_LOGIN is for sentinels with their
+    /// own login.
     #[arg(long, value_name = "NAME")]
     sentinel: Option<String>,
-    /// How long to wait for a connection, and for each reply.
+    /// For a connection, and for each reply: `10ms` to `60s`.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = timeout)]
     timeout: Duration,
 }

@@ -23,15 +23,15 @@ use weir::time::Micros;
 pub(in super::super) struct BanArguments {
     #[command(flatten)]
     selection: Selection,
-    /// For how long. Otherwise, until `weir unban` lifts it.
+    /// How long the ban lasts. By default until `weir unban`.
     #[arg(long = "for", value_name = "DURATION", value_parser = span)]
     duration: Option<Micros>,
-    /// Why, for other operators: up to 1024 bytes.
+    /// The reason, for operators and for the audit: up to 1,024 bytes.
     #[arg(long, value_name = "TEXT", default_value = "no reason given", value_parser = reason)]
     reason: String,
     #[command(flatten)]
     consent: Consent,
-    /// Print a line of JSON.
+    /// Print a line: `{"policy", "subject", "region", "banned", "for_ms", "reason"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(in super::super) struct UnbanArguments {
     reason: Reason,
     #[command(flatten)]
     consent: Consent,
-    /// Print a line of JSON.
+    /// Print a line: `{"policy", "subject", "region", "lifted"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

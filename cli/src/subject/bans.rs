@@ -21,12 +21,12 @@ use weir::time::Micros;
 /// Whose bans.
 #[derive(Args)]
 pub(in super::super) struct Arguments {
-    /// The configuration: then only bans that have an effect are looked for, and its `store.key_prefix` counts.
+    /// The configuration: only bans of its policies that have a `ban`, under its `store.key_prefix`.
     file: Option<PathBuf>,
     /// Only in this policy, by the name under which it counts.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// The `store.key_prefix`, if there is no configuration.
+    /// The `store.key_prefix`, without a configuration.
     #[arg(long, default_value = "weir", value_parser = prefix, conflicts_with = "file")]
     prefix: String,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(in super::super) struct Arguments {
     /// Print so many, in the order of their keys.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     count: u64,
-    /// Print lines of JSON.
+    /// Print a line for each ban: `{"subject", "by", "text", "rest_ms"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

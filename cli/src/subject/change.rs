@@ -51,7 +51,7 @@ return 1";
 /// Why something is changed.
 #[derive(Args)]
 pub(in super::super) struct Reason {
-    /// Why, for the audit: up to 1024 bytes.
+    /// The reason, for the audit: up to 1,024 bytes.
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: Option<String>,
 }

@@ -16,7 +16,9 @@ use super::state::State;
 pub(in super::super) struct Arguments {
     #[command(flatten)]
     selection: Selection,
-    /// Print one line of JSON for each subject.
+    /// Print a line for each subject: `{"policy", "subject", "slot", "region", "limits", "override", "ban", "denials"}`. `region` is the
+    /// region whose Redis counts it. A limit is `{"name", "tier", "limit", "quota", "overridden", "remaining", "retry_after_ms", "passes",
+    /// "reset_ms", "cost", "key"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -33,12 +33,13 @@ use weir::script::records;
 pub(super) struct Selection {
     /// The configuration, or a configuration of Envoy that contains one.
     file: PathBuf,
-    /// The subject as it is written in Redis, `{policy|subject}`, or one of its keys; `weir journal`, `weir hot` and `weir explain` print
-    /// it. Otherwise, the subjects of the request that the other flags describe.
-    #[arg(long, value_name = "SUBJECT", conflicts_with_all = RequestFlags::ALL)]
+    /// The subject as Redis has it, `{policy|subject}`, or one of its keys; `weir journal`, `weir hot` and `weir explain` print it. All
+    /// tiers with counts are shown then, and with a `scale` the default limits. By default the subjects of the request that the other flags
+    /// describe; lists have no effect on them.
+    #[arg(long, value_name = "SUBJECT", conflicts_with_all = RequestFlags::ALL, help_heading = "Subject")]
     subject: Option<String>,
     /// Only in this policy.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Subject")]
     policy: Option<String>,
     #[command(flatten)]
     in_region: InRegion,
@@ -249,7 +250,7 @@ impl<'a> Subject<'a> {
 /// Whether the operator agrees.
 #[derive(Args)]
 pub(super) struct Consent {
-    /// Do not ask.
+    /// Change Redis without a question. Required without a terminal.
     #[arg(long, short = 'y')]
     yes: bool,
 }

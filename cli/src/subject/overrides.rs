@@ -23,11 +23,11 @@ use weir::time::Micros;
 /// What to do with a subject's own counts.
 #[derive(Subcommand)]
 pub(in super::super) enum Arguments {
-    /// Print a subject's own counts.
+    /// Print the limits of a subject's own.
     Get(Get),
-    /// Give a subject counts of its own. Those that it has already stay, unless they are named again.
+    /// Give a subject limits of its own: other overrides of the subject stay.
     Set(Set),
-    /// Take a subject's own counts away: all of them, or those that are named.
+    /// Remove the limits of a subject's own: all of them, or the named ones.
     Unset(Unset),
 }
 
@@ -36,7 +36,7 @@ pub(in super::super) enum Arguments {
 pub(in super::super) struct Get {
     #[command(flatten)]
     selection: Selection,
-    /// Print a line of JSON.
+    /// Print a line: `{"policy", "subject", "region", "override", "limits"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -48,18 +48,18 @@ pub(in super::super) struct Get {
 pub(in super::super) struct Set {
     #[command(flatten)]
     selection: Selection,
-    /// The counts: the name of the limit in its key (with tiers `tier/limit`), a dot, the name of the count, `=`, a whole number. The
-    /// counts are `limit`; of a `token_bucket` `refill`, `capacity` and `overdraft`; of a `leaky_bucket` `rate` and `burst`.
+    /// The limit's name in the key (`free/minute.limit=20` with tiers), and a number of its algorithm: `limit`; of a `token_bucket`
+    /// `refill`, `capacity` and `overdraft`; of a `leaky_bucket` `rate` and `burst`.
     #[arg(required = true, value_name = "LIMIT.COUNT=N")]
     counts: Vec<String>,
-    /// For how long all counts of the subject hold. Otherwise, as long as those that it has, or until they are taken away.
+    /// How long all overrides of the subject last. By default as long as the existing ones, or until you remove them.
     #[arg(long = "for", value_name = "DURATION", value_parser = span)]
     duration: Option<Micros>,
     #[command(flatten)]
     reason: Reason,
     #[command(flatten)]
     consent: Consent,
-    /// Print a line of JSON.
+    /// Print a line: `{"policy", "subject", "region", "override", "limits"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -78,7 +78,7 @@ pub(in super::super) struct Unset {
     reason: Reason,
     #[command(flatten)]
     consent: Consent,
-    /// Print a line of JSON.
+    /// Print a line: `{"policy", "subject", "region", "override", "limits"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -21,14 +21,14 @@ use weir::script::records::DENIALS_NAME;
 pub(in super::super) struct Arguments {
     #[command(flatten)]
     selection: Selection,
-    /// Only this limit, by its name in the key: with tiers `tier/limit`. Repeat it for several.
+    /// Reset only this limit, by its name in the key: `minute`, or with tiers `gold/minute`. Repeat it for several.
     #[arg(long = "limit", value_name = "NAME")]
     limits: Vec<String>,
     #[command(flatten)]
     reason: Reason,
     #[command(flatten)]
     consent: Consent,
-    /// Print one line of JSON for each subject.
+    /// Print a line for each subject: `{"policy", "subject", "region", "deleted", "banned"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -34,16 +34,16 @@ const TURN: Duration = Duration::from_millis(100);
 /// What to look at.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The admin port of an Envoy, `host:port`. Repeat it, and the Envoys are added up.
+    /// The admin port of an Envoy. Repeat it for several Envoys. While one does not answer, `top` shows no rates.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901", value_parser = admin)]
     admin: Vec<String>,
-    /// How often to look.
+    /// The time between two looks.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval)]
     interval: Duration,
     /// The `store.key_prefix` of the configuration.
     #[arg(long, default_value = "weir", value_parser = prefix)]
     prefix: String,
-    /// Print a line of JSON every interval, in place of the view.
+    /// Print a line every interval, in place of the view.
     #[arg(long)]
     json: bool,
     /// End after so many lines of JSON.

@@ -29,26 +29,27 @@ const TOP: u32 = 20;
 /// Whose usage.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Without a subject and without a request, all subjects: then all keys in Redis are looked through.
     #[command(flatten)]
     selection: Selection,
-    /// Print what was used from this time on, from the usage journal: a day such as 2026-11-01, which begins at 0:00 UTC, or a time such as
-    /// 2026-11-01T12:00:00Z.
+    /// Print the usage from this time on, from the usage journal: a day such as 2026-11-01, from 0:00 UTC, or a time such as
+    /// 2026-11-01T12:00:00Z. If it is inside an interval of the journal, the command fails and names the interval.
     #[arg(long, value_name = "TIME", value_parser = journal::time)]
     from: Option<Micros>,
-    /// Only what was used before this time.
+    /// Only usage before this time.
     #[arg(long, value_name = "TIME", value_parser = journal::time, requires = "from")]
     to: Option<Micros>,
-    /// Print each interval of the usage journal by itself.
+    /// Print each interval of the usage journal separately.
     #[arg(long, requires = "from")]
     each: bool,
-    /// Print the first N subjects of each policy, those that use the most units: 20 unless given; with --from and --json or --csv, all.
+    /// Print so many subjects of each policy. By default 20; with `--from` and `--json` or `--csv` all. `(all others)` are subjects beyond
+    /// an interval's `max_subjects`: in JSON and CSV the subject `{policy}`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     top: Option<u32>,
-    /// Print lines of JSON, one for each subject and limit.
+    /// Print a line for each subject and limit: `{"policy", "subject", "limit", "used", "quota", "remaining", "used_percent", "reset_ms"}`.
+    /// `remaining` of a subject in debt is below 0. With `--from`: `{"from", "to", "policy", "subject", "units", "requests"}`.
     #[arg(long)]
     json: bool,
-    /// Print CSV (RFC 4180), a record for each subject and limit.
+    /// Print the same as CSV (RFC 4180).
     #[arg(long, conflicts_with = "json")]
     csv: bool,
     #[command(flatten)]

@@ -304,7 +304,7 @@ fn all_pages(folder: &Path, pages: &mut Vec<PathBuf>) {
 }
 
 /// The anchors of a page: of its headings, as GitHub makes them, and those that it writes out.
-fn anchors(text: &str) -> BTreeSet<String> {
+pub fn anchors(text: &str) -> BTreeSet<String> {
     let (mut found, mut heading) = (BTreeSet::new(), None::<String>);
     for event in parsed(text) {
         match event {

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use serde_json::json;
 
+use crate::docs::anchors;
 use crate::replay::browser::Browser;
 use crate::replay::page::CONTRAST;
 use crate::support::root;
@@ -94,6 +95,41 @@ fn each_page_is_well_laid_out() {
         }
     }
     assert!(wrong.is_empty(), "{} faults:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The reference is one file, and the site makes a page of each part. What led to a place of the one page leads to a link to this place.
+#[test]
+fn the_reference_is_a_page_for_each_part() {
+    let Some(root) = built() else { return };
+    let docs = root.join("target/site/docs");
+    let read = |path: &Path| fs::read_to_string(path).expect("a page");
+    let first = read(&docs.join("configuration.html"));
+    let (mut led, mut wrong) = (0, Vec::new());
+    for anchor in anchors(&read(&root.join("docs/configuration.md"))) {
+        let link = first.split_once(&format!("<a id=\"{anchor}\"></a><a href=\"")).map(|(_, link)| link);
+        let target = link.and_then(|link| link.split('"').next()?.split_once('#'));
+        let is_there = |(page, there): (&str, &str)| {
+            there == anchor && read(&docs.join(page)).contains(&format!("id=\"{anchor}\""))
+        };
+        led += usize::from(target.is_some_and(is_there));
+        // A heading of the first page itself.
+        if !target.map_or_else(|| first.contains(&format!("id=\"{anchor}\"")), is_there) {
+            wrong.push(anchor);
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(led > 300, "{led} anchors");
+    let parts = all_files(&docs, "html").into_iter().filter(|path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("configuration"))
+    });
+    let parts: Vec<_> = parts.collect();
+    assert!((8..=14).contains(&parts.len()), "{} pages", parts.len());
+    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    for part in parts {
+        browser.open(&format!("file://{}", part.display()), 390, "light");
+        let height = browser.value("document.documentElement.scrollHeight").as_u64().expect("a height");
+        assert!(height < 20_000, "{}: {height} px high on a phone", part.display());
+    }
 }
 
 /// Of each table of the runbook, what to do is on the screen of a phone, with the name of its column.

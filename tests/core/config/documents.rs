@@ -12,6 +12,8 @@ use weir::config;
 use super::*;
 use crate::documented::examples;
 #[cfg(not(target_arch = "wasm32"))]
+use crate::documented::{published, written};
+#[cfg(not(target_arch = "wasm32"))]
 use accepted::ACCEPTED;
 #[cfg(not(target_arch = "wasm32"))]
 use rejected::REJECTED;
@@ -37,50 +39,43 @@ fn every_field_and_word_has_an_example_in_the_docs() {
     assert_eq!(missing, Vec::<String>::new());
 }
 
-/// Compares what is generated with what is published. `WEIR_UPDATE=1` writes it instead.
-#[cfg(not(target_arch = "wasm32"))]
-fn published(path: &str, generated: &str) {
-    let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("WEIR_UPDATE").is_some() {
-        std::fs::write(&path, generated).unwrap();
-    }
-    let published = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(published == generated, "{path} is not what the code says; WEIR_UPDATE=1 cargo test writes it");
-}
-
 #[cfg(not(target_arch = "wasm32"))]
 #[test]
 fn the_published_schema_is_the_generated_one() {
     published("weir.schema.json", &config::json_schema());
 }
 
-/// The page, with what `generated` says between each comment `<!-- MARK NAME -->` and the next `<!-- end -->`; and the names.
+/// Each name of a field in the reference, with links to the objects that have it.
 #[cfg(not(target_arch = "wasm32"))]
-fn written(page: &str, mark: &str, generated: impl Fn(&str) -> String) -> (String, Vec<String>) {
-    let begin = format!("<!-- {mark}: ");
-    let mut parts = page.split(&begin);
-    let (mut out, mut names) = (parts.next().unwrap().to_owned(), Vec::new());
-    for part in parts {
-        let (name, rest) = part.split_once(" -->").unwrap();
-        let (_, rest) = rest.split_once("<!-- end -->").unwrap();
-        out.push_str(&format!("{begin}{name} -->\n{}<!-- end -->{rest}", generated(name)));
-        names.push(name.to_owned());
+fn index(page: &str) -> String {
+    let mut fields = BTreeMap::<&str, Vec<String>>::new();
+    for (anchor, _) in page.split("| <a id=\"").skip(1).filter_map(|rest| rest.split_once("\"></a>`")) {
+        let (object, field) = anchor.split_once('-').unwrap();
+        fields.entry(field).or_default().push(format!("[{object}](#{anchor})"));
     }
-    (out, names)
+    let line = |(field, objects): (&&str, &Vec<String>)| format!("| `{field}` | {} |\n", objects.join(", "));
+    format!("| field | of |\n|---|---|\n{}", fields.iter().map(line).collect::<String>())
 }
 
-/// Each name of a field, with links to the objects that have it.
+/// The parts of the reference, each with links to its objects. `scripts/site` makes a page of each part.
 #[cfg(not(target_arch = "wasm32"))]
-fn index() -> String {
-    let mut fields = BTreeMap::<String, Vec<String>>::new();
-    for word in config::vocabulary().iter().filter(|word| !word.contains('=')) {
-        if let Some((object, field)) = word.split_once('.') {
-            fields.entry(field.to_owned()).or_default().push(format!("[{object}](#{object}-{field})"));
+fn parts(page: &str) -> String {
+    let mut parts: Vec<(&str, Vec<String>)> = Vec::new();
+    for line in page.lines() {
+        if let Some(part) = line.strip_prefix("# ") {
+            parts.push((part, Vec::new()));
+        } else if let Some(object) = line.strip_prefix("## ")
+            && config::reference(object).is_some()
+        {
+            parts.last_mut().unwrap().1.push(format!("[{object}](#{object})"));
         }
     }
-    let line =
-        |(field, objects): (&String, &Vec<String>)| format!("| `{field}` | {} |\n", objects.join(", "));
-    format!("| field | of |\n|---|---|\n{}", fields.iter().map(line).collect::<String>())
+    let row = |(part, objects): &(&str, Vec<String>)| {
+        let anchor = part.to_lowercase().replace(',', "").replace(' ', "-");
+        format!("| [{part}](#{anchor}) | {} |\n", objects.join(", "))
+    };
+    let rows = parts.iter().filter(|(_, objects)| !objects.is_empty()).map(row);
+    format!("| part | objects |\n|---|---|\n{}", rows.collect::<String>())
 }
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -92,8 +87,9 @@ fn the_reference_in_the_docs_is_the_generated_one() {
     });
     let objects = config::vocabulary().into_iter().filter(|word| !word.contains('.'));
     assert_eq!(objects.filter(|object| !shown.contains(object)).collect::<Vec<_>>(), Vec::<String>::new());
-    let (page, indexes) = written(&page, "index", |_| index());
-    assert_eq!(indexes, ["fields"]);
+    let (page, indexes) =
+        written(&page, "index", |name| if name == "objects" { parts(&page) } else { index(&page) });
+    assert_eq!(indexes, ["objects", "fields"]);
     published(path, &page);
 }
 

@@ -16,17 +16,17 @@ use crate::finding::Severity;
 /// How to print what is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// With excerpts of the files on a terminal, and one line for each finding elsewhere.
+    /// `excerpts` on a terminal, `text` elsewhere.
     Auto,
-    /// One line for each finding, as editors read it.
+    /// One line for each finding.
     Text,
-    /// With excerpts of the files.
+    /// Lines of the files, with colours unless `NO_COLOR` is set.
     Excerpts,
     /// One object of JSON.
     Json,
-    /// SARIF 2.1.0, as code scanning reads it.
+    /// SARIF 2.1.0, for code scanning.
     Sarif,
-    /// Commands of a GitHub workflow, which shows them beside the lines of a pull request.
+    /// Commands for a GitHub workflow, which shows findings beside the lines of a pull request.
     Github,
 }
 

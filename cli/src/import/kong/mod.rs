@@ -27,7 +27,7 @@ pub use super::ratelimit::number;
 /// What to import.
 #[derive(Args)]
 pub struct Arguments {
-    /// Kong's declarative configuration, or what `deck gateway dump` prints.
+    /// Kong's declarative configuration, or what `deck gateway dump` prints. Several files may name each other's services and routes.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]

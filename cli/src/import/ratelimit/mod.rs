@@ -30,15 +30,16 @@ pub use policies::unit;
 /// What to import.
 #[derive(Args)]
 pub struct Arguments {
-    /// The service's configuration: one file for each domain.
+    /// The service's configuration. Each file has one domain, or is a Kubernetes ConfigMap with the service's files in its `data`.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Envoy's configuration with the routes whose `rate_limits` make the descriptors.
+    /// Envoy's configuration, whose `rate_limits` say which requests have which descriptors. Of several domains, weir imports the one that
+    /// Envoy's filter names.
     #[arg(long, value_name = "FILE")]
     envoy: Option<PathBuf>,
-    /// Where the value of a key is in a request, if Envoy's configuration does not say it: `--descriptor user=header:x-user`.
-    /// One of client_address, path, method, host, route, constant, header:NAME, query:NAME, cookie:NAME, jwt_claim:NAME and
-    /// attribute:NAME/NAME.
+    /// Where a request has the value of a key, such as `user=header:x-user`. It overrides `--envoy`. SOURCE is one of `client_address`,
+    /// `path`, `method`, `host`, `route`, `constant`, `header:NAME`, `query:NAME`, `cookie:NAME`, `jwt_claim:NAME` and
+    /// `attribute:NAME/NAME`.
     #[arg(long, value_name = "KEY=SOURCE")]
     descriptor: Vec<String>,
     #[command(flatten)]
