@@ -251,7 +251,11 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
     let attribute = match condition {
         Condition::All(all) => return all.iter().for_each(|condition| require(condition, out)),
         Condition::Any(any) => return require_any(any, out),
-        Condition::Not(_) | Condition::Cookie(..) | Condition::Attribute(..) | Condition::Body(..) => return,
+        Condition::Not(_)
+        | Condition::Cookie(..)
+        | Condition::Attribute(..)
+        | Condition::Body(..)
+        | Condition::Time(_) => return,
         Condition::Method(names) => {
             names.iter().for_each(|name| add(Part::Whole, name));
             Attribute::Method
