@@ -524,6 +524,7 @@ impl Engine {
         }
         self.requests.expire_queued(now);
         self.requests.end_leases(now);
+        self.requests.renew(now);
         for store in self.stores.turns() {
             let Some(dispatch) = self.stores.get(store) else { continue };
             let completed = dispatch.tick(now);
@@ -547,6 +548,7 @@ impl Engine {
             self.requests.lines.next(),
             self.stores.iter().filter_map(Dispatch::opens).min(),
             self.requests.next_sync(),
+            self.requests.next_renewal(),
             self.requests.tally.usage.as_ref().and_then(Usage::due),
         ]);
         let due = Micros::earliest([
@@ -679,7 +681,8 @@ impl Engine {
             }
         }
         for (task, end) in tasks(&commands).zip(ends) {
-            if matches!((&task.work, &end), (Work::Settle { .. }, End::Failed)) {
+            let is_renewal = matches!(task.work, Work::Settle { due: Due::Renew(_), .. });
+            if matches!((&task.work, &end), (Work::Settle { .. }, End::Failed)) && !is_renewal {
                 self.lost_settlements = self.lost_settlements.saturating_add(1);
             }
             self.requests.ended(task, &end, (asked, now));
@@ -754,14 +757,20 @@ impl Engine {
             let (check, due) = (Rc::clone(&settlement.check), settlement.due);
             let store = self.stores.of_mut(&check);
             if !store.is_some_and(|store| store.settle(settlement)) {
-                self.lost_settlements = self.lost_settlements.saturating_add(1);
                 lost.push((check, due));
             }
         }
         for (check, due) in lost {
-            if let Due::Charge(units) = due {
-                self.requests.charge_ended(&check, units, false);
+            match due {
+                // It is due again a third of the `ttl` later.
+                Due::Renew(waiter) => {
+                    self.requests.renews(waiter, false);
+                    continue;
+                }
+                Due::Charge(units) => self.requests.charge_ended(&check, units, false),
+                Due::Refund(_) | Due::Release(_) => {}
             }
+            self.lost_settlements = self.lost_settlements.saturating_add(1);
         }
     }
 }

@@ -134,6 +134,7 @@ impl Queue {
                     Due::Refund(_) => Rc::ptr_eq(from, &receipt),
                     Due::Charge(_) => true,
                     Due::Release(_) => from.permits(1).eq(receipt.permits(1)),
+                    Due::Renew(_) => false,
                 }
             {
                 *other = both;

@@ -117,6 +117,7 @@ impl Requests {
             check: Rc::new(check),
             answer: None,
             in_flight: false,
+            renews: false,
             receipt: None,
             settling: None,
         };

@@ -59,6 +59,10 @@ enum Act {
         requests: u32,
         ago: usize,
     },
+    Renew {
+        requests: u32,
+        ago: usize,
+    },
 }
 
 fn count() -> impl Strategy<Value = u64> {
@@ -168,6 +172,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (requests(), cost()).prop_map(|(requests, cost)| Act::Check { requests, cost }),
         1 => (units, 0..4usize).prop_map(|(units, ago)| Act::Settle { units, ago }),
         1 => (requests(), 0..4usize).prop_map(|(requests, ago)| Act::Release { requests, ago }),
+        1 => (requests(), 0..4usize).prop_map(|(requests, ago)| Act::Renew { requests, ago }),
     ];
     let configuration = prop_oneof![5 => Just(0usize), 1 => Just(1)];
     (passes, configuration, act).prop_map(|(passes, configuration, act)| Step {
@@ -234,6 +239,7 @@ enum Expected {
     /// The outcomes of a check for several subjects.
     Outcomes(Box<[Outcome; 3]>),
     Released,
+    Renewed(Box<Outcome>),
 }
 
 fn runs_alike(
@@ -298,6 +304,17 @@ fn runs_alike(
                     expected.push((i, Expected::Released));
                 }
             }
+            Act::Renew { requests, ago } => {
+                let Some(mut receipt) = before(ago) else { continue };
+                let permits: Vec<Permits> = receipt.permits(requests).collect();
+                if plan.renew(&tag, &permits, Some(now), Form::Evalsha, &mut commands) {
+                    let expiries = subject.renew(plan.limits(), &permits, now);
+                    for (Permits { limit, .. }, expiry) in permits.iter().zip(expiries) {
+                        receipt.limits[*limit].permit_expiry = expiry;
+                    }
+                    expected.push((i, Expected::Renewed(Box::new(receipt))));
+                }
+            }
         }
     }
     let replies = store.redis.pipeline(&commands, expected.len());
@@ -311,6 +328,10 @@ fn runs_alike(
             Expected::Outcomes(outcomes) => {
                 let replied = outcomes_of(&plans[steps[i].configuration], &reply, outcomes.len());
                 prop_assert_eq!(replied.as_deref(), Ok(&outcomes[..]), "step {}", i);
+            }
+            Expected::Renewed(receipt) => {
+                let replied = plans[steps[i].configuration].renewed(&receipt, &reply);
+                prop_assert_eq!(replied.as_ref(), Ok(&*receipt), "step {}", i);
             }
             Expected::Released => prop_assert!(matches!(reply, Reply::Integer(_)), "step {}: {:?}", i, reply),
         }
@@ -661,7 +682,7 @@ fn own_limits_count(
                 plan.settle(tag.as_bytes(), units, receipt, Some(now), Form::Evalsha, &mut commands);
                 subject.settle(&in_force, None, now, units, receipt)
             }
-            Act::Release { .. } => continue,
+            Act::Release { .. } | Act::Renew { .. } => continue,
         };
         expected.push(Told::One(own_outcome(outcome, &in_force, limits)));
     }
