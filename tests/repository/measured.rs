@@ -354,7 +354,8 @@ mod searched {
             sum("states"),
             sum("seconds")
         );
-        let columns = "protocol | regions | workers | units | requests | time passes | leave | faults | states | paths";
+        let columns =
+            "protocol | regions | workers | units | requests | time passes | leave | faults | states | paths";
         let _ = writeln!(out, "| {columns} |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
         for row in rows {
             assert_eq!(row["is_complete"], true, "a row that was not searched to its end: {row}");

@@ -39,6 +39,9 @@ pub enum Excess {
     Connections(u64),
 }
 
+/// The body of a rejection, with its `format`.
+pub type Body<'a> = (&'static str, &'a str);
+
 /// A limit as a location has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule<'a> {
@@ -47,8 +50,7 @@ pub struct Rule<'a> {
     pub status: u64,
     pub dry_run: bool,
     pub directive: &'a Directive,
-    /// The body of a rejection, with its `format`.
-    pub body: Option<(&'static str, &'a str)>,
+    pub body: Option<Body<'a>>,
     /// The `error_page`, or the `return` there, whose body a rejection has, unless it is in `body`.
     pub page: Option<&'a Directive>,
 }
@@ -159,8 +161,8 @@ impl<'a> Level<'a> {
     }
 
     /// The status of a rejection, and the page that it has: a text that weir can send, too, or another.
-    fn rejection(&self, status: u64) -> (u64, Option<Result<(&'static str, &'a str), &'a Directive>>) {
-        let Some(page) = self.error_page(status) else { return (status, None) };
+    fn rejection(&self, status: u64) -> (u64, Option<Body<'a>>, Option<&'a Directive>) {
+        let Some(page) = self.error_page(status) else { return (status, None, None) };
         let changed = page.arguments.iter().find_map(|argument| argument.strip_prefix('='));
         let place = page.arguments.last().map(String::as_str).unwrap_or_default();
         let blocks =
@@ -176,12 +178,13 @@ impl<'a> Level<'a> {
             Some(code) => code.parse().ok(),
             None => None,
         };
-        let sent = self.sent(&blocks).ok_or(answer.unwrap_or(page));
-        (found.filter(|found| (400..600).contains(found)).unwrap_or(status), Some(sent))
+        let status = found.filter(|found| (400..600).contains(found)).unwrap_or(status);
+        let body = self.sent(&blocks);
+        (status, body, if body.is_some() { None } else { answer.or(Some(page)) })
     }
 
     /// The text that the last of these blocks sends, with the `format` that has its type; `None` if it does more, or the text has variables.
-    fn sent(&self, blocks: &[&'a [Directive]]) -> Option<(&'static str, &'a str)> {
+    fn sent(&self, blocks: &[&'a [Directive]]) -> Option<Body<'a>> {
         let block = *blocks.last()?;
         let is_known =
             |directive: &Directive| ["return", "default_type", "internal"].contains(&directive.name.as_str());
@@ -242,8 +245,7 @@ impl<'a> Level<'a> {
         let rule = |(directive, zone, excess): &(&'a Directive, &'a str, Excess),
                     status: Option<u64>,
                     dry: Option<bool>| {
-            let (status, page) = self.rejection(status.unwrap_or(503));
-            let (body, page) = page.map_or((None, None), |page| (page.ok(), page.err()));
+            let (status, body, page) = self.rejection(status.unwrap_or(503));
             Rule { zone, excess: *excess, status, dry_run: dry.unwrap_or(false), directive, body, page }
         };
         let requests = self.requests.iter().map(|limit| rule(limit, self.request_status, self.requests_dry));

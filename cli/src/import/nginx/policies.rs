@@ -3,7 +3,7 @@
 
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
-use super::limits::{Excess, Rule, Zone};
+use super::limits::{Body, Excess, Rule, Zone};
 use super::locations::Server;
 use super::variables::{Cases, Part, Variables, note_differences, parts, subject};
 use crate::tree::{Map, Tree};
@@ -60,7 +60,7 @@ const KEY: &str =
     "Its policy is a skeleton in shadow mode: write what the key means as its `subject`, then remove `mode`";
 
 /// The parts of a rule that make its response.
-fn answer<'a>(rule: &Rule<'a>) -> (u64, Option<(&'static str, &'a str)>) {
+const fn answer<'a>(rule: &Rule<'a>) -> (u64, Option<Body<'a>>) {
     (rule.status, rule.body)
 }
 
