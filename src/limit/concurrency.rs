@@ -10,7 +10,7 @@ use super::{Ask, Invalid, LimitOutcome, MAX_WINDOW, RetryAfter, fits, units, win
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
-/// The most expiries of one subject: as many as four different ttls have at once.
+/// The most expiries of one subject. One ttl has up to 17 at once.
 const MAX_EXPIRIES: usize = 64;
 
 /// No permit lives longer: 366 days and a sixteenth, in microseconds.

@@ -418,8 +418,8 @@ impl ValueTest {
             if values.is_empty() {
                 return self.holds_absent();
             }
-            let readings = values.into_iter().flat_map(Sent::readings);
-            on_ambiguity.over(readings, |value| self.holds(value, searches, on_ambiguity))
+            let mut test = |value| self.holds(value, searches, on_ambiguity);
+            on_ambiguity.over(values, |value| on_ambiguity.over(value.readings(), &mut test))
         })
     }
 }

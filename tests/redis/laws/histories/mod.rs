@@ -1360,6 +1360,55 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
     });
 }
 
+/// Redis's clock goes back, and a request comes: a stepwise bucket has no more left than if the clock had gone on. Its tokens come later, by
+/// the step of the clock and an interval at most, and when it says so: the times of this request hold.
+#[test]
+fn a_stepwise_bucket_begins_its_interval_again_when_the_clock_goes_back() {
+    let span = prop_oneof![Just(Micros(1_000)), Just(Micros(10_000)), Just(Micros(7_777))];
+    let bucket = (1..=9u64, 1..=9u64, span, 0..=5u64).prop_filter_map(
+        "its bounds",
+        |(most, refill, interval, debt)| {
+            TokenBucket::new(most, refill, interval, Refill::Stepwise, debt).ok()
+        },
+    );
+    let back = prop_oneof![1..=3u64, 1..=1_000u64, 1..=50_000u64];
+    let ask = (1..=4u32, 1..=4u64).prop_map(|(requests, cost)| Ask::new(requests, cost));
+    let held = std::cell::Cell::new(0);
+    hold(6_000, &(bucket, moves(), 0..=3_000u64, back, ask), |(bucket, moves, rest, back, ask)| {
+        let limits = &[Limit::from(bucket.clone())];
+        let (mut subject, mut now) = (Subject::default(), START);
+        for (passes, step) in moves {
+            now = now.plus(Micros(passes));
+            if let Move::Check { requests, cost } = step {
+                subject.check(limits, None, now, Ask::new(requests, cost));
+            }
+        }
+        let mut unmoved = subject.clone();
+        let real = now.plus(Micros(rest));
+        let now = Micros(real.0 - back);
+        let check = |subject: &mut Subject, now, ask| subject.check(limits, None, now, ask);
+        let [is, was] = [(&mut subject.clone(), now), (&mut unmoved, real)]
+            .map(|(subject, now)| check(subject, now, NONE).limits[0]);
+        prop_assert!(
+            is.remaining <= was.remaining,
+            "{} left, {} without the step",
+            is.remaining,
+            was.remaining
+        );
+        let latest = was.reset.0 + back + bucket.interval().0;
+        prop_assert!(is.reset.0 <= latest, "whole in {}, at the latest in {}", is.reset.0, latest);
+        let outcome = check(&mut subject, now, ask);
+        if let (0, RetryAfter::After(wait)) = (outcome.granted, outcome.limits[0].retry_after) {
+            held.set(held.get() + 1);
+            prop_assert!(check(&mut subject.clone(), now.plus(wait), ask).granted > 0, "after {:?}", wait);
+        }
+        let whole = check(&mut subject, now.plus(outcome.limits[0].reset), NONE).limits[0].remaining;
+        prop_assert_eq!(whole, bucket.capacity() as i64);
+        Ok(())
+    });
+    assert!(held.get() > 0, "no request was denied");
+}
+
 /// Bounds the grants in real time if Redis's clock goes back and grants are refunded. `docs/bounds.md` states the bound: never more than
 /// without refunds; in windows as many units more as are refunded of grants from before the clock went back; and the limit once more for
 /// each time that the clock goes back into a window whose count is forgotten, here because a refund emptied a later one.
