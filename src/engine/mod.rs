@@ -24,7 +24,7 @@
 //! | `pipeline` | a host's connection to the store itself |
 //! | `metrics`, `report` | what is measured; when it is exported, and the log |
 //! | `failure` | what can go wrong with the store, and what to do about it |
-//! | `clock`, `generations`, `seed` | what the modules share |
+//! | `clock`, `generations` | what the modules share |
 //!
 //! The interface between the first two is small. The dispatch reports the `End` of each task. The requests report refunds,
 //! and which requests no longer wait. [`Engine`] only carries these from one to the other.
@@ -71,7 +71,6 @@ mod metrics;
 mod pipeline;
 mod report;
 mod requests;
-mod seed;
 mod stores;
 mod streams;
 mod timer;

@@ -20,8 +20,8 @@ use std::rc::Rc;
 
 use super::clock::{Now, TICK};
 use super::failure::StoreFailure;
+use super::generations::Seed;
 use super::metrics::Samples;
-use super::seed::Seed;
 use super::{BatchId, Outgoing, StreamId};
 use crate::bridge;
 use crate::config::{Config, Region, Topology};

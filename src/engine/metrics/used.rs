@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::mem;
 
 use crate::config::{self, Config};
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::inline_vec::InlineVec;
 use crate::policy::Check;
 use crate::script::usage::{Interval, Used, Write, others};

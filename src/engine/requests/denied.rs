@@ -20,7 +20,7 @@ use std::rc::Rc;
 use crate::config::DenialTtl;
 use crate::decision::{Decision, LimitStatus};
 use crate::engine::generations::Generations;
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::limit::{Limit, RetryAfter};
 use crate::policy::Check;
 use crate::time::Micros;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use crate::engine::dispatch::Due;
 use crate::engine::generations::Generations;
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter, Subject};
 use crate::policy::Check;
 use crate::time::Micros;

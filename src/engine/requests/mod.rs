@@ -35,8 +35,8 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::dispatch::{Settlement, Slots, Waiter};
+use super::generations::Seed;
 use super::metrics::Tally;
-use super::seed::Seed;
 use super::{Release, StreamId};
 use crate::body::Ids;
 use crate::config::Config;
