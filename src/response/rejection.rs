@@ -2,18 +2,21 @@
 //! A response in the upstream's place, for HTTP and for gRPC clients.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::answer::PolicyAnswer;
 use super::api;
 use super::body::{self, Detail};
 use super::cause::Cause;
-use super::header::Header;
+use super::fields::Header;
 use super::retry_after::{STORE_RETRY, with_jitter};
 use super::settings::{Body, Settings};
+use super::template::{Own, Values};
 use super::view::Counts;
 use crate::body::Ids;
 use crate::limit::RetryAfter;
 use crate::request;
+use crate::time::Micros;
 
 /// The name under which hosts write [`Rejection::details`] to Envoy's filter state.
 pub const DETAILS: &str = "weir.details";
@@ -40,6 +43,8 @@ pub struct Rejection {
     pub details: String,
     /// The status and the message for a gRPC client, in place of status and body.
     pub grpc: Grpc,
+    /// The operator's own texts, and the values of this rejection in them.
+    pub own: Option<(Arc<Own>, Values)>,
 }
 
 /// The end of a gRPC call: trailers under status 200, with the rejection's headers except `content-type`.
@@ -59,9 +64,9 @@ pub struct Reply<'a> {
     /// The HTTP status.
     pub status: u16,
     /// The headers.
-    pub headers: Vec<(&'static str, Cow<'a, str>)>,
+    pub headers: Vec<(&'a str, Cow<'a, str>)>,
     /// The body.
-    pub body: &'a str,
+    pub body: Cow<'a, str>,
 }
 
 impl Rejection {
@@ -101,16 +106,24 @@ impl Rejection {
             .filter(|header| !is_grpc || header.name != "content-type")
             .map(|header| (header.name, Cow::from(&header.value)))
             .collect();
-        if !is_grpc {
-            return Reply { status: self.status, headers, body: &self.body };
+        let mut body = Cow::from(&self.body);
+        if is_grpc {
+            headers.push(("grpc-status", self.grpc.code.to_string().into()));
+            headers.push(("grpc-message", self.grpc.message.into()));
+            let pushback =
+                self.grpc.pushback.map(|millis| ("grpc-retry-pushback-ms", millis.to_string().into()));
+            headers.extend(pushback);
+            body = Cow::from("");
         }
-        headers.push(("grpc-status", self.grpc.code.to_string().into()));
-        headers.push(("grpc-message", self.grpc.message.into()));
-        headers
-            .extend(self.grpc.pushback.map(|millis| ("grpc-retry-pushback-ms", millis.to_string().into())));
+        if let Some((own, values)) = &self.own {
+            own.add(values, is_grpc, header, &mut headers, &mut body);
+        }
+        if !is_grpc {
+            return Reply { status: self.status, headers, body };
+        }
         let is_web = header("grpc-accept-encoding").is_some() && header("x-envoy-original-method").is_none();
         let status = if is_web { 200 } else { self.status };
-        Reply { status, headers, body: "" }
+        Reply { status, headers, body }
     }
 }
 
@@ -137,7 +150,7 @@ pub(super) fn answer(mut headers: Vec<Header>, body: String) -> Rejection {
     headers.push(Header::new("content-type", String::from("application/json")));
     let (cause, retry_after) = (Cause::Answered, RetryAfter::Unknown);
     let grpc = Grpc { code: cause.grpc_code(), message: cause.message(), pushback: None };
-    Rejection { cause, retry_after, status: 200, headers, body, details: cause.details(""), grpc }
+    Rejection { cause, retry_after, status: 200, headers, body, details: cause.details(""), grpc, own: None }
 }
 
 /// The rejection because of one policy's answer. `headers` carry the status of all limits.
@@ -178,7 +191,16 @@ fn build(
         api.add_retry(cause, retry_after, &mut headers);
     }
     let detail = Detail { policy, violated, after, in_tokens };
-    let (content_type, body) = body::body(settings, status, cause, &detail);
+    let own = settings.own.as_ref().map(|own| {
+        let limit = violated.first().copied().unwrap_or_default();
+        let retry_after = after.map(Micros::as_secs_ceil);
+        (Arc::clone(own), Values { retry_after, limit: limit.to_owned(), policy: policy.to_owned() })
+    });
+    let template = own.as_ref().and_then(|(own, values)| Some((own.body.as_ref()?, values)));
+    let (content_type, body) = match template {
+        Some((template, values)) => (Some(template.content_type()), template.fill(values, None)),
+        None => body::body(settings, status, cause, &detail),
+    };
     if let Some(content_type) = content_type {
         headers.push(Header::new("content-type", content_type.to_owned()));
     }
@@ -188,5 +210,5 @@ fn build(
         RetryAfter::Now | RetryAfter::Unknown => None,
     };
     let grpc = Grpc { code: cause.grpc_code(), message: cause.message(), pushback };
-    Rejection { cause, retry_after, status, headers, body, details: cause.details(policy), grpc }
+    Rejection { cause, retry_after, status, headers, body, details: cause.details(policy), grpc, own }
 }

@@ -11,6 +11,7 @@ use crate::policy::key::LONGEST_PREFIX;
 use crate::policy::pattern::Pattern;
 use crate::request::client_ip::Network;
 use crate::request::path::{DecodedPath, Path};
+use crate::response::{Kind, Template};
 use crate::time::Micros;
 
 /// Units of duration, with their length in microseconds.
@@ -248,11 +249,59 @@ pub static MODEL: Syntax = Syntax {
 /// The body of a response.
 pub static BODY: Syntax = Syntax {
     name: "body",
-    allowed: "up to 65536 bytes",
+    allowed: "up to 65536 bytes, with the placeholders `{retry_after}`, `{limit}`, `{policy}` and `{request_id}`; `{{word}` is the text `{word}`",
     pattern: "",
     max: 65536,
     number: None,
-    check: |_| Ok(()),
+    check: placeholders,
+};
+
+/// The value of a header of a rejection.
+pub static HEADER_VALUE: Syntax = Syntax {
+    name: "header_value",
+    allowed: "1 to 1024 printable characters of ASCII without spaces around them, with the placeholders `{retry_after}`, `{limit}`, `{policy}` and \
+        `{request_id}`; `{{word}` is the text `{word}`",
+    pattern: "^[!-~]([ -~]*[!-~])?$",
+    max: 1024,
+    number: None,
+    check: |text| {
+        let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        ok_if(!text.is_empty() && is_printable && text.trim() == text)?;
+        placeholders(text)
+    },
+};
+
+fn placeholders(text: &str) -> Result<(), Mismatch> {
+    let unknown = |word| Mismatch { detail: Some(format!("`{{{word}}}` is no placeholder")), nearest: None };
+    Template::new(Kind::Text, text).map(drop).map_err(unknown)
+}
+
+/// The origins of web pages, as browsers send them.
+pub static ORIGIN: Syntax = Syntax {
+    name: "origin",
+    allowed: "an origin in lower case without a path, such as `https://app.example.com` or `http://localhost:3000`; `https://*.example.com` is \
+        every origin below example.com",
+    pattern: "^[a-z][a-z0-9+.-]*://([*][.])?[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?$",
+    max: 253,
+    number: None,
+    check: |text| {
+        let meant = text.to_ascii_lowercase();
+        let meant = meant.trim_end_matches('/');
+        let is_origin = meant.split_once("://").is_some_and(|(scheme, host)| {
+            let is_name = |text: &str, others: &[u8]| {
+                let is_of =
+                    |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || others.contains(&byte);
+                text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.bytes().all(is_of)
+            };
+            let (name, port) = host.split_once(':').unwrap_or((host, "0"));
+            let is_port = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
+            is_name(scheme, b"+.-") && is_name(name.strip_prefix("*.").unwrap_or(name), b".-") && is_port
+        });
+        if is_origin && meant != text {
+            return Err(Mismatch { nearest: Some(meant.to_owned()), ..Mismatch::default() });
+        }
+        ok_if(is_origin)
+    },
 };
 
 /// Secrets: too long to be guessed, and without letters that files have in several encodings.
