@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::schema::{
-    BODY, Count, Duration, Errors, Flag, HEADER, HEADER_VALUE, Json, List, Nested, ORIGIN, Text, View, Word,
-    Words, count, duration, flag, list, nested, object, text, word, words,
+    ADDED_HEADER, BODY, Count, Duration, Errors, Flag, HEADER_VALUE, Json, List, Nested, ORIGIN, Text, View,
+    Word, Words, count, duration, flag, list, nested, object, text, word, words,
 };
 use crate::response::{Api, Body, Cors, Kind, Own, Settings, Style, Template, Upstream};
 use crate::time::Micros;
@@ -24,7 +24,7 @@ object! {
         [your own rejections](clients.md#your-own-rejections)."),
     bodies: List<Nested<BodyFields>> = list(&nested(&OTHER_BODY), 0, 4)
         .default("[]", "Further bodies: for requests whose `accept` prefers their format to the body above."),
-    add_headers: List<Nested<AddedHeaderFields>> = list(&nested(&ADDED_HEADER), 0, 16).default("[]", "Further headers of a rejection."),
+    add_headers: List<Nested<AddedHeaderFields>> = list(&nested(&HEADER_ADDED), 0, 16).default("[]", "Further headers of a rejection."),
     cors: Option<Nested<CorsFields>> = nested(&CORS)
         .optional("Lets pages of other origins read a rejection. Without it, or Envoy's filter `cors` before weir, browsers hide status and `retry-after` \
             from them."),
@@ -53,14 +53,14 @@ static KIND: Words<Kind> = words! {
 };
 
 object! {
-    static ADDED_HEADER: AddedHeaderFields = "added_header", "A header of a rejection. If a placeholder has no value, weir leaves the header out.";
-    name: Text = text(&HEADER).required("The name, in lower case: none that weir or Envoy writes."),
+    static HEADER_ADDED: AddedHeaderFields = "added_header", "A header of a rejection. If a placeholder has no value, weir leaves the header out.";
+    name: Text = text(&ADDED_HEADER).required("The name."),
     value: Text = text(&HEADER_VALUE).required("The value."),
 }
 
 object! {
     static CORS: CorsFields = "cors", "The origins whose pages may read a rejection.";
-    origins: List<Text> = list(&text(&ORIGIN), 1, 64).required("The origins."),
+    origins: List<Text> = list(&text(&ORIGIN), 1, 64).required("The origins; `*` is every one."),
     credentials: Flag = flag().default("false", "Whether they may also if the request had cookies or other credentials."),
 }
 
@@ -115,15 +115,15 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
         Format::Html => Some(Kind::Html),
         Format::Problem | Format::Empty => None,
     };
-    let path = view.path_of(&RESPONSE.body);
+    let path = || view.path_of(&RESPONSE.body);
     let body = match (view.get(&RESPONSE.body), kind) {
         (Some(body), Some(kind)) => template(kind, body, &path, errors),
         (Some(_), None) => {
-            errors.add(&path, "a body", "none, because `format` is none of `json`, `text`, `html`");
+            errors.add(&path(), "a body", "none, because `format` is none of `json`, `text`, `html`");
             None
         }
         (None, _) if matches!(format, Format::Html) => {
-            errors.add(&path, "nothing", "a body, because `format` is `html`");
+            errors.add(&path(), "nothing", "a body, because `format` is `html`");
             None
         }
         (None, _) => None,
@@ -132,23 +132,27 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
         origins: cors.get(&CORS.origins).iter().map(str::to_owned).collect(),
         credentials: cors.get(&CORS.credentials),
     });
-    let bodies = view.get(&RESPONSE.bodies);
-    let bodies = bodies.iter().filter_map(|other| {
-        let path = other.path_of(&OTHER_BODY.body);
-        template(other.get(&OTHER_BODY.format), other.get(&OTHER_BODY.body), &path, errors)
-    });
-    let mut own = Own { body, cors, bodies: bodies.collect(), headers: Vec::new() };
-    for header in view.get(&RESPONSE.add_headers).iter() {
-        let name = header.get(&ADDED_HEADER.name);
-        if is_taken(name) || own.cors.is_some() && name.starts_with("access-control-") {
-            let allowed = "a header that neither weir nor Envoy writes into a rejection";
-            errors.add(&header.path_of(&ADDED_HEADER.name), format_args!("{name:?}"), allowed);
-        }
-        own.headers.extend(
-            Template::new(Kind::Header, header.get(&ADDED_HEADER.value))
-                .map(|value| (name.to_owned(), value)),
-        );
+    let mut own = Own { body, cors, ..Own::default() };
+    for other in view.get(&RESPONSE.bodies).iter() {
+        let path = || other.path_of(&OTHER_BODY.body);
+        own.bodies.extend(template(
+            other.get(&OTHER_BODY.format),
+            other.get(&OTHER_BODY.body),
+            &path,
+            errors,
+        ));
     }
+    for header in view.get(&RESPONSE.add_headers).iter() {
+        let value = Template::new(Kind::Header, header.get(&HEADER_ADDED.value));
+        own.headers.extend(value.map(|value| (header.get(&HEADER_ADDED.name).to_owned(), value)));
+    }
+    let is_any = |cors: &Cors| cors.credentials && cors.origins.iter().any(|origin| origin == "*");
+    if own.cors.as_ref().is_some_and(is_any) {
+        let allowed = "origins by their names, because browsers send no credentials to `*`";
+        errors.add(&format!("{}.origins", view.path_of(&RESPONSE.cors)), "\"*\"", allowed);
+    }
+    let has_own =
+        own.body.is_some() || own.cors.is_some() || !own.bodies.is_empty() || !own.headers.is_empty();
     Settings {
         status: view.get(&RESPONSE.status),
         deny_status: view.get(&RESPONSE.deny_status),
@@ -169,41 +173,17 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
         upstream: view.get(&RESPONSE.upstream_headers),
         warns: view.get(&RESPONSE.warning_header),
         retry_jitter: view.get(&RESPONSE.retry_jitter),
-        own: (own != Own::default()).then(|| Arc::new(own)),
+        own: has_own.then(|| Arc::new(own)),
     }
 }
 
 /// A body. If it is JSON with an example of each placeholder, it is JSON with every value.
-fn template(kind: Kind, body: &str, path: &str, errors: &mut Errors) -> Option<Template> {
+fn template(kind: Kind, body: &str, path: &dyn Fn() -> String, errors: &mut Errors) -> Option<Template> {
     let template = Template::new(kind, body).ok()?;
     if kind == Kind::Json
         && let Err(wrong) = Json::parse(template.example().as_bytes())
     {
-        errors.add(path, format_args!("no JSON ({wrong})"), "JSON, because `format` is `json`");
+        errors.add(&path(), format_args!("no JSON ({wrong})"), "JSON, because `format` is `json`");
     }
     Some(template)
-}
-
-/// True if weir or Envoy writes a header of this name, or if it belongs to the connection.
-fn is_taken(name: &str) -> bool {
-    const NAMES: [&str; 16] = [
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "date",
-        "keep-alive",
-        "proxy-connection",
-        "retry-after",
-        "retry-after-ms",
-        "server",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "vary",
-        "x-should-retry",
-    ];
-    const BEGINNINGS: [&str; 5] = ["ratelimit", "x-ratelimit-", "anthropic-ratelimit-", "grpc-", "x-envoy-"];
-    NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }

@@ -11,12 +11,11 @@ use super::cause::Cause;
 use super::fields::Header;
 use super::retry_after::{STORE_RETRY, with_jitter};
 use super::settings::{Body, Settings};
-use super::template::{Own, Values};
+use super::template::{Own, Values, push, request_id};
 use super::view::Counts;
 use crate::body::Ids;
 use crate::limit::RetryAfter;
 use crate::request;
-use crate::time::Micros;
 
 /// The name under which hosts write [`Rejection::details`] to Envoy's filter state.
 pub const DETAILS: &str = "weir.details";
@@ -44,7 +43,22 @@ pub struct Rejection {
     /// The status and the message for a gRPC client, in place of status and body.
     pub grpc: Grpc,
     /// The operator's own texts, and the values of this rejection in them.
-    pub own: Option<(Arc<Own>, Values)>,
+    pub(super) own: Option<Box<OwnTexts>>,
+}
+
+/// The operator's own texts in a rejection, and its values in them; an empty one is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OwnTexts {
+    texts: Arc<Own>,
+    retry_after: String,
+    limit: String,
+    policy: String,
+}
+
+impl OwnTexts {
+    fn values<'a>(&'a self, id: &'a str) -> Values<'a> {
+        [&self.retry_after, &self.limit, &self.policy, id]
+    }
 }
 
 /// The end of a gRPC call: trailers under status 200, with the rejection's headers except `content-type`.
@@ -100,23 +114,33 @@ impl Rejection {
     #[must_use]
     pub fn reply(&self, header: &dyn Fn(&str) -> Option<Vec<u8>>) -> Reply<'_> {
         let is_grpc = request::is_grpc(header);
+        let other = self.own.as_ref().filter(|_| !is_grpc);
+        let other = other.and_then(|own| own.texts.preferred(&self.headers, header));
+        let has_type = !is_grpc && other.is_none();
         let mut headers: Vec<_> = self
             .headers
             .iter()
-            .filter(|header| !is_grpc || header.name != "content-type")
+            .filter(|header| has_type || header.name != "content-type")
             .map(|header| (header.name, Cow::from(&header.value)))
             .collect();
-        let mut body = Cow::from(&self.body);
+        let mut body = Cow::from(if is_grpc { "" } else { &self.body });
         if is_grpc {
-            headers.push(("grpc-status", self.grpc.code.to_string().into()));
-            headers.push(("grpc-message", self.grpc.message.into()));
-            let pushback =
-                self.grpc.pushback.map(|millis| ("grpc-retry-pushback-ms", millis.to_string().into()));
-            headers.extend(pushback);
-            body = Cow::from("");
+            push(&mut headers, "grpc-status", self.grpc.code.to_string());
+            push(&mut headers, "grpc-message", self.grpc.message.to_owned());
+            if let Some(millis) = self.grpc.pushback {
+                push(&mut headers, "grpc-retry-pushback-ms", millis.to_string());
+            }
         }
-        if let Some((own, values)) = &self.own {
-            own.add(values, is_grpc, header, &mut headers, &mut body);
+        if let Some(of) = &self.own {
+            let (own, id) = (&of.texts, request_id(header));
+            let values = of.values(&id);
+            if let Some(other) = other {
+                push(&mut headers, "content-type", other.content_type().to_owned());
+            }
+            if let Some(template) = other.or(own.body.as_ref().filter(|_| !is_grpc)) {
+                body = template.fill(&values).into();
+            }
+            own.add(&values, header, &mut headers);
         }
         if !is_grpc {
             return Reply { status: self.status, headers, body };
@@ -192,13 +216,13 @@ fn build(
     }
     let detail = Detail { policy, violated, after, in_tokens };
     let own = settings.own.as_ref().map(|own| {
-        let limit = violated.first().copied().unwrap_or_default();
-        let retry_after = after.map(Micros::as_secs_ceil);
-        (Arc::clone(own), Values { retry_after, limit: limit.to_owned(), policy: policy.to_owned() })
+        let limit = violated.first().copied().unwrap_or_default().to_owned();
+        let retry_after = after.map(|after| after.as_secs_ceil().to_string()).unwrap_or_default();
+        Box::new(OwnTexts { texts: Arc::clone(own), retry_after, limit, policy: policy.to_owned() })
     });
-    let template = own.as_ref().and_then(|(own, values)| Some((own.body.as_ref()?, values)));
+    let template = own.as_ref().and_then(|own| Some((own.texts.body.as_ref()?, own.values(""))));
     let (content_type, body) = match template {
-        Some((template, values)) => (Some(template.content_type()), template.fill(values, None)),
+        Some((template, values)) => (Some(template.content_type()), template.fill(&values)),
         None => body::body(settings, status, cause, &detail),
     };
     if let Some(content_type) = content_type {

@@ -5,8 +5,15 @@
 //! A client can choose one value of a placeholder, the id of its request. Bodies escape every character of a value that could have a
 //! meaning in them.
 
-use core::fmt::Write as _;
 use std::borrow::Cow;
+
+use super::fields::Header;
+
+/// The placeholders, in the order of [`Values`].
+const PLACEHOLDERS: [&str; 4] = ["retry_after", "limit", "policy", "request_id"];
+
+/// The values of the placeholders; an empty one is none.
+pub(super) type Values<'a> = [&'a str; PLACEHOLDERS.len()];
 
 /// The longest id of a request that a text shows, in bytes.
 const LONGEST_ID: usize = 128;
@@ -36,7 +43,7 @@ pub struct Own {
 /// The origins whose pages may read rejections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
-    /// The origins; `*` stands for names below a domain.
+    /// The origins: `*` is all of them, and before a domain every name below it.
     pub origins: Vec<String>,
     /// True if they may when the request had credentials.
     pub credentials: bool,
@@ -68,28 +75,10 @@ pub struct Template {
 struct Part {
     /// The text before the placeholder.
     before: String,
-    placeholder: Placeholder,
+    /// The place of the value.
+    value: usize,
     /// True if the placeholder is a whole value of JSON, outside a string.
     is_json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Placeholder {
-    RetryAfter,
-    Limit,
-    Policy,
-    RequestId,
-}
-
-/// The values of one rejection; an empty name is none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Values {
-    /// The seconds of `retry-after`.
-    pub(super) retry_after: Option<u64>,
-    /// The first limit that denies the request.
-    pub(super) limit: String,
-    /// The policy that denies the request.
-    pub(super) policy: String,
 }
 
 impl Kind {
@@ -103,61 +92,54 @@ impl Kind {
 
     /// Appends a value, which is of ASCII.
     fn escape(self, value: &str, out: &mut String) {
-        for letter in value.chars() {
-            let is_plain = letter.is_ascii_alphanumeric() || "-._".contains(letter);
-            let _ = match self {
-                Self::Json if !is_plain => write!(out, "\\u{:04x}", u32::from(letter)),
-                Self::Html if !is_plain => write!(out, "&#{};", u32::from(letter)),
-                _ => out.write_char(letter),
-            };
+        let (before, after) = match self {
+            Self::Json => ("\\u00", ""),
+            Self::Html => ("&#x", ";"),
+            Self::Header | Self::Text => return append(out, value),
+        };
+        for (at, byte) in value.bytes().enumerate() {
+            match byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
+                true => append(out, value.get(at..=at).unwrap_or_default()),
+                false => append(out, &format!("{before}{byte:02x}{after}")),
+            }
         }
     }
 }
 
 impl Template {
-    /// Reads a text. A word in braces is a placeholder; every other brace is part of the text.
+    /// Reads a text. A word in braces is a placeholder, unless another brace is before them; every other brace is part of the text.
     ///
     /// # Errors
     /// The name of an unknown placeholder.
     pub fn new(kind: Kind, text: &str) -> Result<Self, &str> {
         let (mut parts, mut before, mut in_string) = (Vec::new(), String::new(), false);
-        let mut rest = text;
-        while let Some((literal, after)) = rest.split_once('{') {
-            before.push_str(literal);
+        let (mut rest, mut follows_brace) = (text, false);
+        loop {
+            let (literal, after) = cut(rest, b'{');
+            append(&mut before, literal);
             in_string = ends_in_string(literal, in_string);
-            let is_escaped = after.starts_with('{');
-            let word = word(after.strip_prefix('{').unwrap_or(after));
-            rest = after;
-            match word {
-                None => before.push('{'),
-                // The second brace, which is next, is not to begin a placeholder.
-                Some(word) if is_escaped => {
-                    before.extend(["{", word]);
-                    rest = after.get(word.len().saturating_add(1)..).unwrap_or_default();
-                }
-                Some(word) => {
-                    let placeholder = match word {
-                        "retry_after" => Placeholder::RetryAfter,
-                        "limit" => Placeholder::Limit,
-                        "policy" => Placeholder::Policy,
-                        "request_id" => Placeholder::RequestId,
-                        unknown => return Err(unknown),
-                    };
+            let Some(after) = after else { break };
+            let is_escaped = follows_brace && literal.is_empty();
+            (rest, follows_brace) = (after, true);
+            match word(after) {
+                Some((word, after)) if !is_escaped => {
+                    let value = PLACEHOLDERS.iter().position(|name| *name == word).ok_or(word)?;
                     let is_json = kind == Kind::Json && !in_string;
-                    parts.push(Part { before: core::mem::take(&mut before), placeholder, is_json });
-                    rest = after.get(word.len().saturating_add(1)..).unwrap_or_default();
+                    parts.push(Part { before: core::mem::take(&mut before), value, is_json });
+                    (rest, follows_brace) = (after, false);
                 }
+                // The brace before stands for both, and the word follows.
+                Some(_) => {}
+                None => append(&mut before, "{"),
             }
         }
-        before.push_str(rest);
         Ok(Self { kind, parts, rest: before })
     }
 
     /// The text with an example of each value: if this is JSON, the text is JSON with every value.
     #[must_use]
     pub fn example(&self) -> String {
-        let name = || String::from("z");
-        self.fill(&Values { retry_after: Some(1), limit: name(), policy: name() }, Some("z"))
+        self.fill(&["1", "z", "z", "z"])
     }
 
     pub(super) const fn content_type(&self) -> &'static str {
@@ -165,32 +147,47 @@ impl Template {
     }
 
     /// The text with these values. A missing one is empty, or `null` in place of a value of JSON.
-    pub(super) fn fill(&self, values: &Values, id: Option<&str>) -> String {
+    #[inline(never)]
+    pub(super) fn fill(&self, values: &Values<'_>) -> String {
         let mut out = String::new();
-        for Part { before, placeholder, is_json } in &self.parts {
-            out.push_str(before);
-            match (values.get(*placeholder, id), *is_json) {
-                (None, false) => {}
-                (None, true) => out.push_str("null"),
-                (Some(value), true) if *placeholder != Placeholder::RetryAfter => {
-                    out.push('"');
-                    self.kind.escape(&value, &mut out);
-                    out.push('"');
-                }
-                (Some(value), _) => self.kind.escape(&value, &mut out),
-            }
+        for Part { before, value, is_json } in &self.parts {
+            append(&mut out, before);
+            let text = values.get(*value).copied().unwrap_or_default();
+            // A number is a value of JSON as it is.
+            let (quote, text) = match (*is_json, text, *value) {
+                (true, "", _) => ("", "null"),
+                (true, _, 1..) => ("\"", text),
+                _ => ("", text),
+            };
+            append(&mut out, quote);
+            self.kind.escape(text, &mut out);
+            append(&mut out, quote);
         }
-        out.push_str(&self.rest);
+        append(&mut out, &self.rest);
         out
     }
 }
 
-/// The word before the next closing brace, if nothing else is there.
-fn word(text: &str) -> Option<&str> {
-    let (word, _) = text.split_once('}')?;
-    let is_word = word.starts_with(|first: char| first.is_ascii_alphabetic())
-        && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-    is_word.then_some(word)
+/// Appends a text. Inlined, it would take many bytes of the plugin.
+#[inline(never)]
+fn append(out: &mut String, text: &str) {
+    out.push_str(text);
+}
+
+/// The text before the first of these bytes, which are ASCII, and what follows it, if it is there.
+#[inline(never)]
+fn cut(text: &str, at: u8) -> (&str, Option<&str>) {
+    let place = text.bytes().position(|byte| byte == at).unwrap_or(text.len());
+    let (before, after) = text.split_at_checked(place).unwrap_or_default();
+    (before, after.get(1..))
+}
+
+/// The word before the next closing brace, if nothing else is there, and what follows the brace.
+fn word(text: &str) -> Option<(&str, &str)> {
+    let (word, after) = cut(text, b'}');
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    let begins = word.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
+    if begins && word.bytes().all(is_word) { Some((word, after?)) } else { None }
 }
 
 /// True if a string of JSON is open after this text.
@@ -203,132 +200,144 @@ fn ends_in_string(text: &str, mut in_string: bool) -> bool {
     in_string
 }
 
-impl Values {
-    fn get<'a>(&'a self, placeholder: Placeholder, id: Option<&'a str>) -> Option<Cow<'a, str>> {
-        let name = |name: &'a str| Some(name).filter(|name| !name.is_empty()).map(Cow::from);
-        match placeholder {
-            Placeholder::RetryAfter => self.retry_after.map(|seconds| seconds.to_string().into()),
-            Placeholder::Limit => name(&self.limit),
-            Placeholder::Policy => name(&self.policy),
-            Placeholder::RequestId => id.map(Cow::from),
-        }
-    }
+/// A header of the request as text, if it has at most this many bytes of printable ASCII; otherwise an empty one.
+#[inline(never)]
+fn text(header: &dyn Fn(&str) -> Option<Vec<u8>>, name: &str, longest: usize) -> String {
+    let value = header(name).unwrap_or_default();
+    let is_text = value.len() <= longest && value.iter().all(|byte| matches!(byte, b' '..=b'~'));
+    if is_text { String::from_utf8(value).unwrap_or_default() } else { String::new() }
 }
 
-/// A header of the request as text, if it has at most this many bytes of printable ASCII.
-fn text(header: &dyn Fn(&str) -> Option<Vec<u8>>, name: &str, longest: usize) -> Option<String> {
-    let is_text = |value: &Vec<u8>| {
-        (1..=longest).contains(&value.len()) && value.iter().all(|byte| matches!(byte, b' '..=b'~'))
-    };
-    String::from_utf8(header(name).filter(is_text)?).ok()
+/// The id of a request.
+pub(super) fn request_id(header: &dyn Fn(&str) -> Option<Vec<u8>>) -> String {
+    text(header, "x-request-id", LONGEST_ID)
 }
 
 impl Own {
-    /// Adds the texts to a reply with these headers and this body. `header` reads a header of the request.
-    pub(super) fn add<'a>(
-        &'a self,
-        values: &Values,
-        is_grpc: bool,
+    /// The body that a request prefers to that of these headers; the first of several.
+    #[inline(never)]
+    pub(super) fn preferred(
+        &self,
+        headers: &[Header],
         header: &dyn Fn(&str) -> Option<Vec<u8>>,
-        headers: &mut Vec<(&'a str, Cow<'a, str>)>,
-        body: &mut Cow<'a, str>,
-    ) {
-        let id = text(header, "x-request-id", LONGEST_ID);
-        let id = id.as_deref();
-        if !is_grpc {
-            let kind = headers.iter_mut().find(|(name, _)| *name == "content-type");
-            let default = kind.as_ref().map_or("", |(_, value)| value.as_ref());
-            let accept = text(header, "accept", LONGEST_ACCEPT).unwrap_or_default();
-            let other = self.preferred(default, &accept.to_ascii_lowercase());
-            if let Some(template) = other.or(self.body.as_ref()) {
-                *body = template.fill(values, id).into();
-            }
-            if let Some(template) = other {
-                headers.retain(|(name, _)| *name != "content-type");
-                headers.push(("content-type", template.content_type().into()));
-            }
+    ) -> Option<&Template> {
+        if self.bodies.is_empty() {
+            return None;
         }
-        for (name, template) in &self.headers {
-            // Without a value, a header says less than it seems to.
-            if template.parts.iter().all(|part| values.get(part.placeholder, id).is_some()) {
-                headers.push((name, template.fill(values, id).into()));
-            }
-        }
-        let vary = match (&self.cors, self.bodies.is_empty()) {
-            (None, true) => return,
-            (None, false) => "accept",
-            (Some(_), true) => "origin",
-            (Some(_), false) => "accept, origin",
-        };
-        let origin = self.cors.as_ref().and_then(|cors| {
-            let origin = text(header, "origin", LONGEST_ORIGIN)?;
-            cors.allows(&origin).then_some((origin, cors.credentials))
-        });
-        if let Some((origin, credentials)) = origin {
-            let names = headers.iter().map(|(name, _)| *name).filter(|name| *name != "content-type");
-            let names = names.collect::<Vec<_>>().join(", ");
-            headers.push(("access-control-allow-origin", origin.into()));
-            headers.push(("access-control-expose-headers", names.into()));
-            if credentials {
-                headers.push(("access-control-allow-credentials", "true".into()));
-            }
-        }
-        headers.push(("vary", vary.into()));
-    }
-
-    /// The body that a request with this `accept`, in lower case, prefers to the default of this type; the first of several.
-    fn preferred(&self, default: &str, accept: &str) -> Option<&Template> {
-        let (mut best, mut preferred) = (quality(accept, default), None);
+        let accept = text(header, "accept", LONGEST_ACCEPT).replace(" ", "").to_ascii_lowercase();
+        let default = headers.iter().find(|header| header.name == "content-type");
+        let (mut best, mut preferred) = (quality(&accept, default.map_or("", |header| &header.value)), None);
         for template in &self.bodies {
-            let quality = quality(accept, template.content_type());
+            let quality = quality(&accept, template.content_type());
             if quality > best {
                 (best, preferred) = (quality, Some(template));
             }
         }
         preferred
     }
+
+    /// Adds headers to those of a reply. `header` reads a header of the request.
+    #[inline(never)]
+    pub(super) fn add<'a>(
+        &'a self,
+        values: &Values<'_>,
+        header: &dyn Fn(&str) -> Option<Vec<u8>>,
+        headers: &mut Vec<(&'a str, Cow<'a, str>)>,
+    ) {
+        for (name, template) in &self.headers {
+            // Without a value, a header says less than it seems to.
+            if template.parts.iter().all(|part| values.get(part.value).is_some_and(|value| !value.is_empty()))
+            {
+                push(headers, name, template.fill(values));
+            }
+        }
+        if let Some(vary) = match (self.cors.is_some(), self.bodies.is_empty()) {
+            (false, true) => None,
+            (false, false) => Some("accept"),
+            (true, true) => Some("origin"),
+            (true, false) => Some("accept, origin"),
+        } {
+            push(headers, "vary", vary.to_owned());
+        }
+        let Some(cors) = &self.cors else { return };
+        if let Some(origin) = cors.allowed(text(header, "origin", LONGEST_ORIGIN)) {
+            let mut names = String::new();
+            for (name, _) in headers.iter().filter(|(name, _)| !matches!(*name, "content-type" | "vary")) {
+                let comma = if names.is_empty() { "" } else { ", " };
+                append(&mut names, comma);
+                append(&mut names, name);
+            }
+            push(headers, "access-control-allow-origin", origin);
+            push(headers, "access-control-expose-headers", names);
+            if cors.credentials {
+                push(headers, "access-control-allow-credentials", String::from("true"));
+            }
+        }
+    }
+}
+
+/// Adds a header: not inlined, because it is done often and rarely.
+#[inline(never)]
+pub(super) fn push<'a>(headers: &mut Vec<(&'a str, Cow<'a, str>)>, name: &'a str, value: String) {
+    headers.push((name, Cow::Owned(value)));
 }
 
 impl Cors {
-    fn allows(&self, origin: &str) -> bool {
-        self.origins.iter().any(|allowed| match allowed.split_once('*') {
-            None => allowed == origin,
-            Some((scheme, domain)) => {
-                let name = origin.strip_prefix(scheme).and_then(|rest| rest.strip_suffix(domain));
-                let is_name =
-                    |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-                name.is_some_and(|name| !name.is_empty() && name.bytes().all(is_name))
+    /// The value of `access-control-allow-origin` for this origin, if it is one of them.
+    fn allowed(&self, origin: String) -> Option<String> {
+        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+        let mut all = self.origins.iter();
+        all.find_map(|allowed| match cut(allowed, b'*') {
+            (_, None) => (*allowed == origin).then(|| origin.clone()),
+            ("", _) if !origin.is_empty() => Some(allowed.clone()),
+            (scheme, Some(domain)) => {
+                let name = origin.strip_prefix(scheme)?.strip_suffix(domain)?;
+                (!name.is_empty() && name.bytes().all(is_name)).then(|| origin.clone())
             }
         })
     }
 }
 
-/// The quality of a content type by the media ranges of `accept`, in thousandths: that of the most specific range (RFC 9110 §12.5.1).
+/// The quality of a content type by the media ranges of `accept`, in lower case without spaces, in thousandths: that of the most specific
+/// range (RFC 9110 §12.5.1).
+#[inline(never)]
 fn quality(accept: &str, content_type: &str) -> u16 {
-    let kind = content_type.split(';').next().unwrap_or_default();
-    let (group, subtype) = kind.split_once('/').unwrap_or_default();
-    let mut best = (0, 0);
-    for range in accept.split(',').take(MAX_RANGES) {
-        let mut parameters = range.split(';').map(str::trim);
-        let specific = match parameters.next().and_then(|range| range.split_once('/')) {
-            Some(("*", "*")) => 1,
-            Some((of, "*")) if of == group => 2,
+    let (kind, _) = cut(content_type, b';');
+    let (mut best, mut ranges) = ((0, 0), Some(accept));
+    for _ in 0..MAX_RANGES {
+        let Some(all) = ranges else { break };
+        let (range, rest) = cut(all, b',');
+        ranges = rest;
+        let (range, mut parameters) = cut(range, b';');
+        let specific = match cut(range, b'*') {
+            ("", Some("/*")) => 1,
+            (group, Some("")) if group.ends_with('/') && kind.starts_with(group) => 2,
             // A client that reads JSON reads a problem, too.
-            Some((of, "json")) if of == group && subtype.ends_with("+json") => 3,
-            Some((of, sub)) if of == group && sub == subtype => 4,
+            _ if range == "application/json" && kind.ends_with("+json") => 3,
+            _ if range == kind && !kind.is_empty() => 4,
             _ => continue,
         };
-        let quality = parameters.find_map(|parameter| parameter.strip_prefix("q="));
-        best = best.max((specific, quality.map_or(1000, thousandths)));
+        let mut quality = 1000;
+        while let Some(all) = parameters {
+            let (parameter, rest) = cut(all, b';');
+            if let Some(of) = parameter.strip_prefix("q=") {
+                quality = thousandths(of.as_bytes());
+            }
+            parameters = rest;
+        }
+        best = best.max((specific, quality));
     }
     best.1
 }
 
 /// A quality in thousandths; 0 if it is none.
-fn thousandths(quality: &str) -> u16 {
-    match quality.split_once('.').unwrap_or((quality, "")) {
-        ("1", _) => 1000,
-        ("0", places) if places.len() <= 3 => format!("{places:0<3}").parse().unwrap_or_default(),
+fn thousandths(quality: &[u8]) -> u16 {
+    match quality {
+        [b'1', ..] => 1000,
+        [b'0', b'.', places @ ..] if places.len() <= 3 && places.iter().all(u8::is_ascii_digit) => {
+            let digits = places.iter().chain(b"000").take(3);
+            digits.fold(0, |value: u16, digit| value.saturating_mul(10).saturating_add(u16::from(digit & 15)))
+        }
         _ => 0,
     }
 }

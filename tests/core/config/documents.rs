@@ -187,7 +187,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "unknown placeholders",
         "bodies that are no JSON with every value",
         "headers that weir or Envoy writes",
-        "a header of cors beside cors",
+        "credentials for every origin",
         "one header twice",
         "windows that do not go with their beginning",
         "regions that do not name this one",

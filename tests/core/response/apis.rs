@@ -523,7 +523,7 @@ fn an_id_of_a_request_is_text_wherever_it_stands() {
             "{name}: {page}"
         );
         assert_eq!(rest.is_empty(), shown.is_none(), "{name}: {page}");
-        assert_eq!(rest.contains("&#60;script&#62;&#34;&#39;"), id == hostile, "{name}: {page}");
+        assert_eq!(rest.contains("&#x3c;script&#x3e;&#x22;&#x27;"), id == hostile, "{name}: {page}");
 
         let header = r#""add_headers": [{"name": "x-id", "value": "id={request_id}"}]"#;
         let (headers, _) = reply(header, seconds(42), &request);
@@ -610,13 +610,20 @@ fn pages_of_the_named_origins_may_read_a_rejection() {
         each(rows.map(|(row, origin, is_allowed)| {
             let (headers, _) = reply(&cors(more), seconds(42), &[("origin", origin)]);
             let exposed = "access-control-expose-headers: ratelimit-policy, ratelimit, retry-after, x-a";
-            let allowed = format!("access-control-allow-origin: {origin}, {exposed}{credentials}, ");
+            let allowed = format!(", access-control-allow-origin: {origin}, {exposed}{credentials}");
             let allowed = if is_allowed { allowed } else { String::new() };
             let wanted =
-                format!("content-type: application/problem+json, x-a: minute, {allowed}vary: origin");
+                format!("content-type: application/problem+json, x-a: minute, vary: origin{allowed}");
             (row, wanted, headers.join(", "))
         }));
     }
+    let any =
+        |origin| reply(r#""cors": {"origins": ["*"]}"#, seconds(42), &[("origin", origin)]).0.join(", ");
+    let exposed = "access-control-expose-headers: ratelimit-policy, ratelimit, retry-after";
+    let wanted = "content-type: application/problem+json, vary: origin";
+    assert_eq!(any("https://any.test"), format!("{wanted}, access-control-allow-origin: *, {exposed}"));
+    assert_eq!(any("null"), format!("{wanted}, access-control-allow-origin: *, {exposed}"));
+    assert_eq!(any(""), wanted);
     let both = format!("{}, {PAGES}", cors(""));
     assert_eq!(reply(&both, Never, &[]).0.last().unwrap(), "vary: accept, origin");
 }
