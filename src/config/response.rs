@@ -116,18 +116,16 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
         Format::Problem | Format::Empty => None,
     };
     let path = || view.path_of(&RESPONSE.body);
-    let body = match (view.get(&RESPONSE.body), kind) {
-        (Some(body), Some(kind)) => template(kind, body, &path, errors),
-        (Some(_), None) => {
-            errors.add(&path(), "a body", "none, because `format` is none of `json`, `text`, `html`");
-            None
-        }
-        (None, _) if matches!(format, Format::Html) => {
-            errors.add(&path(), "nothing", "a body, because `format` is `html`");
-            None
-        }
-        (None, _) => None,
+    let body = view.get(&RESPONSE.body);
+    let wrong = match (body, kind) {
+        (Some(_), None) => Some(("a body", "none, because `format` is none of `json`, `text`, `html`")),
+        (None, Some(Kind::Html)) => Some(("nothing", "a body, because `format` is `html`")),
+        _ => None,
     };
+    if let Some((found, allowed)) = wrong {
+        errors.add(&path(), found, allowed);
+    }
+    let body = body.zip(kind).and_then(|(body, kind)| template(kind, body, &path, errors));
     let cors = view.get(&RESPONSE.cors).map(|cors| Cors {
         origins: cors.get(&CORS.origins).iter().map(str::to_owned).collect(),
         credentials: cors.get(&CORS.credentials),
@@ -178,6 +176,7 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
 }
 
 /// A body. If it is JSON with an example of each placeholder, it is JSON with every value.
+#[inline(never)]
 fn template(kind: Kind, body: &str, path: &dyn Fn() -> String, errors: &mut Errors) -> Option<Template> {
     let template = Template::new(kind, body).ok()?;
     if kind == Kind::Json

@@ -368,6 +368,7 @@ impl ValueTest {
 
     /// On a header of a response, its lines joined by line feeds: any of them.
     #[must_use]
+    #[inline(never)]
     pub fn holds_line(&self, lines: Option<&[u8]>, on_ambiguity: OnAmbiguity) -> bool {
         let Some(lines) = lines else { return self.holds_absent() };
         let mut searches = Searches::of_response();

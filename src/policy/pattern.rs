@@ -81,7 +81,11 @@ impl Pattern {
     }
 }
 
-fn compile(text: &str) -> Result<Regex, String> {
+/// Compiles an expression, in which a `.` also stands for the end of a line.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn compile(text: &str) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new(text);
     builder.dot_matches_new_line(true).size_limit(MAX_COMPILED).build().map_err(|error| error.to_string())
 }

@@ -355,6 +355,7 @@ impl Settling {
 
 impl When {
     /// True if the condition on a header holds; `None` if that cannot be told.
+    #[inline(never)]
     fn header_holds(&self, fields: Fields<'_>) -> Option<bool> {
         let Some((name, test)) = &self.header else { return Some(true) };
         let lines = fields(name);
@@ -388,8 +389,12 @@ impl Settle {
 }
 
 /// The lines of a header as the list that they are together.
-fn list(lines: Option<Vec<u8>>) -> Option<Vec<u8>> {
-    lines.map(|lines| lines.into_iter().map(|byte| if byte == b'\n' { b',' } else { byte }).collect())
+#[inline(never)]
+fn list(mut lines: Option<Vec<u8>>) -> Option<Vec<u8>> {
+    for byte in lines.iter_mut().flatten().filter(|byte| **byte == b'\n') {
+        *byte = b',';
+    }
+    lines
 }
 
 /// A whole number. Of several in one header, the largest counts.

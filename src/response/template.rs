@@ -2,8 +2,7 @@
 //! The operator's own texts in rejections: headers and bodies with placeholders, the headers for browsers on other origins (CORS), and
 //! the choice of a body by the request's `accept`.
 //!
-//! A client can choose one value of a placeholder, the id of its request. Bodies escape every character of a value that could have a
-//! meaning in them.
+//! No value needs an escape. A client can choose one of them, the id of its request: it is left out if it would need one.
 
 use std::borrow::Cow;
 
@@ -49,7 +48,7 @@ pub struct Cors {
     pub credentials: bool,
 }
 
-/// The use of a text, which says how values are escaped in it.
+/// The use of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The value of a header.
@@ -87,21 +86,6 @@ impl Kind {
             Self::Json => "application/json",
             Self::Html => "text/html; charset=utf-8",
             Self::Header | Self::Text => "text/plain; charset=utf-8",
-        }
-    }
-
-    /// Appends a value, which is of ASCII.
-    fn escape(self, value: &str, out: &mut String) {
-        let (before, after) = match self {
-            Self::Json => ("\\u00", ""),
-            Self::Html => ("&#x", ";"),
-            Self::Header | Self::Text => return append(out, value),
-        };
-        for (at, byte) in value.bytes().enumerate() {
-            match byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
-                true => append(out, value.get(at..=at).unwrap_or_default()),
-                false => append(out, &format!("{before}{byte:02x}{after}")),
-            }
         }
     }
 }
@@ -160,7 +144,7 @@ impl Template {
                 _ => ("", text),
             };
             append(&mut out, quote);
-            self.kind.escape(text, &mut out);
+            append(&mut out, text);
             append(&mut out, quote);
         }
         append(&mut out, &self.rest);
@@ -208,9 +192,13 @@ fn text(header: &dyn Fn(&str) -> Option<Vec<u8>>, name: &str, longest: usize) ->
     if is_text { String::from_utf8(value).unwrap_or_default() } else { String::new() }
 }
 
-/// The id of a request.
+/// The id of a request, if no character of it has a meaning in JSON, in HTML or in a script. So have the names of policies and limits.
 pub(super) fn request_id(header: &dyn Fn(&str) -> Option<Vec<u8>>) -> String {
-    text(header, "x-request-id", LONGEST_ID)
+    let mut id = text(header, "x-request-id", LONGEST_ID);
+    if !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:/+=@".contains(&byte)) {
+        id.clear();
+    }
+    id
 }
 
 impl Own {

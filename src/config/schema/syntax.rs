@@ -4,13 +4,11 @@
 
 use core::ops::RangeInclusive;
 
-use regex_lite::Regex;
-
 use super::shape::{Mismatch, Syntax};
 use crate::body::{MAX_PATH_LENGTH, Paths, Weight};
 use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW, UtcOffset};
 use crate::policy::key::LONGEST_PREFIX;
-use crate::policy::pattern::Pattern;
+use crate::policy::pattern::{Pattern, compile};
 use crate::request::client_ip::Network;
 use crate::request::path::{DecodedPath, Path};
 use crate::response::{Kind, Template};
@@ -261,7 +259,7 @@ pub static BODY: Syntax = Syntax {
 /// The name of a header that a rejection gets beside those that weir and Envoy write.
 pub static ADDED_HEADER: Syntax = Syntax {
     name: "added_header_name",
-    allowed: "a header name in lower case, of none that weir or Envoy writes or that belongs to the connection",
+    allowed: "a header name in lower case, not of one that weir or Envoy writes",
     pattern: HEADER.pattern,
     max: HEADER.max,
     number: None,
@@ -277,8 +275,7 @@ pub static ADDED_HEADER: Syntax = Syntax {
 /// The value of a header of a rejection.
 pub static HEADER_VALUE: Syntax = Syntax {
     name: "header_value",
-    allowed: "1 to 1024 printable characters of ASCII without spaces around them, with the placeholders `{retry_after}`, `{limit}`, `{policy}` and \
-        `{request_id}`; `{{word}` is the text `{word}`",
+    allowed: "1 to 1024 printable characters of ASCII, with placeholders as in `body`",
     pattern: "^[!-~]([ -~]*[!-~])?$",
     max: 1024,
     number: None,
@@ -296,14 +293,13 @@ fn placeholders(text: &str) -> Result<(), Mismatch> {
 /// True if the pattern of a syntax, which has both ends, matches.
 #[inline(never)]
 fn matches(pattern: &str, text: &str) -> bool {
-    Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
+    compile(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }
 
 /// The origins of web pages, as browsers send them.
 pub static ORIGIN: Syntax = Syntax {
     name: "origin",
-    allowed: "an origin in lower case without a path, such as `https://app.example.com` or `http://localhost:3000`; \
-        `https://*.example.com` for every origin below example.com; or `*`",
+    allowed: "an origin in lower case: `https://app.example.com`, `http://localhost:3000`, `https://*.example.com`, or `*`",
     pattern: "^([a-z][a-z0-9+.-]*://([*][.])?[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?|[*])$",
     max: 253,
     number: None,

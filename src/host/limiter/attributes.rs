@@ -32,10 +32,14 @@ pub(super) fn response_field(map: MapType, name: &str) -> Option<Vec<u8>> {
     };
     // Envoy has joined several lines by commas, which a line may have, too.
     if lines.as_ref().is_some_and(|lines| lines.contains(&b',')) {
-        let all = hostcalls::get_map_bytes(map).unwrap_or_default();
-        let lines: Vec<_> =
-            all.into_iter().filter(|(line, _)| line == name).map(|(_, value)| value).collect();
-        return Some(lines.join(&b'\n'));
+        let mut joined = Vec::new();
+        for (line, value) in &hostcalls::get_map_bytes(map).unwrap_or_default() {
+            if line == name {
+                joined.extend((!joined.is_empty()).then_some(b'\n'));
+                joined.extend_from_slice(value);
+            }
+        }
+        return Some(joined);
     }
     lines.or_else(|| hostcalls::get_map_value_bytes(map, name).ok().flatten())
 }
