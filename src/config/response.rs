@@ -126,11 +126,16 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
         errors.add(&path(), found, allowed);
     }
     let body = body.zip(kind).and_then(|(body, kind)| template(kind, body, &path, errors));
-    let cors = view.get(&RESPONSE.cors).map(|cors| Cors {
-        origins: cors.get(&CORS.origins).iter().map(str::to_owned).collect(),
-        credentials: cors.get(&CORS.credentials),
-    });
-    let mut own = Own { body, cors, ..Own::default() };
+    let mut own = Own { body, ..Own::default() };
+    if let Some(cors) = view.get(&RESPONSE.cors) {
+        let credentials = cors.get(&CORS.credentials);
+        let origins: Vec<_> = cors.get(&CORS.origins).iter().map(str::to_owned).collect();
+        if credentials && origins.iter().any(|origin| origin == "*") {
+            let allowed = "origins by their names, because browsers send no credentials to `*`";
+            errors.add(&cors.path_of(&CORS.origins), "\"*\"", allowed);
+        }
+        own.cors = Some(Cors { origins, credentials });
+    }
     for other in view.get(&RESPONSE.bodies).iter() {
         let path = || other.path_of(&OTHER_BODY.body);
         own.bodies.extend(template(
@@ -143,11 +148,6 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
     for header in view.get(&RESPONSE.add_headers).iter() {
         let value = Template::new(Kind::Header, header.get(&HEADER_ADDED.value));
         own.headers.extend(value.map(|value| (header.get(&HEADER_ADDED.name).to_owned(), value)));
-    }
-    let is_any = |cors: &Cors| cors.credentials && cors.origins.iter().any(|origin| origin == "*");
-    if own.cors.as_ref().is_some_and(is_any) {
-        let allowed = "origins by their names, because browsers send no credentials to `*`";
-        errors.add(&format!("{}.origins", view.path_of(&RESPONSE.cors)), "\"*\"", allowed);
     }
     let has_own =
         own.body.is_some() || own.cors.is_some() || !own.bodies.is_empty() || !own.headers.is_empty();

@@ -239,23 +239,19 @@ impl Own {
                 push(headers, name, template.fill(values));
             }
         }
-        if let Some(vary) = match (self.cors.is_some(), self.bodies.is_empty()) {
-            (false, true) => None,
-            (false, false) => Some("accept"),
-            (true, true) => Some("origin"),
-            (true, false) => Some("accept, origin"),
-        } {
-            push(headers, "vary", vary.to_owned());
+        if self.cors.is_some() || !self.bodies.is_empty() {
+            push(headers, "vary", String::from("accept, origin"));
         }
         let Some(cors) = &self.cors else { return };
-        if let Some(origin) = cors.allowed(text(header, "origin", LONGEST_ORIGIN)) {
+        let origin = text(header, "origin", LONGEST_ORIGIN);
+        if let Some(origin) = cors.allowed(&origin) {
             let mut names = String::new();
             for (name, _) in headers.iter().filter(|(name, _)| !matches!(*name, "content-type" | "vary")) {
                 let comma = if names.is_empty() { "" } else { ", " };
                 append(&mut names, comma);
                 append(&mut names, name);
             }
-            push(headers, "access-control-allow-origin", origin);
+            push(headers, "access-control-allow-origin", origin.to_owned());
             push(headers, "access-control-expose-headers", names);
             if cors.credentials {
                 push(headers, "access-control-allow-credentials", String::from("true"));
@@ -272,17 +268,18 @@ pub(super) fn push<'a>(headers: &mut Vec<(&'a str, Cow<'a, str>)>, name: &'a str
 
 impl Cors {
     /// The value of `access-control-allow-origin` for this origin, if it is one of them.
-    fn allowed(&self, origin: String) -> Option<String> {
+    fn allowed<'a>(&'a self, origin: &'a str) -> Option<&'a str> {
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-        let mut all = self.origins.iter();
-        all.find_map(|allowed| match cut(allowed, b'*') {
-            (_, None) => (*allowed == origin).then(|| origin.clone()),
-            ("", _) if !origin.is_empty() => Some(allowed.clone()),
+        let is_allowed = |allowed: &&String| match cut(allowed, b'*') {
+            (_, None) => *allowed == origin,
+            ("", _) => !origin.is_empty(),
             (scheme, Some(domain)) => {
-                let name = origin.strip_prefix(scheme)?.strip_suffix(domain)?;
-                (!name.is_empty() && name.bytes().all(is_name)).then(|| origin.clone())
+                let name = origin.strip_prefix(scheme).and_then(|rest| rest.strip_suffix(domain));
+                name.is_some_and(|name| !name.is_empty() && name.bytes().all(is_name))
             }
-        })
+        };
+        let allowed = self.origins.iter().find(is_allowed)?;
+        Some(if allowed == "*" { "*" } else { origin })
     }
 }
 
