@@ -144,8 +144,8 @@ pub struct Settling {
     since: Micros,
     status: Option<u16>,
     grpc_status: Option<u32>,
-    /// For each case the result of its condition on a header; `None` if a value is too long to be searched.
-    headers: InlineVec<Option<bool>>,
+    /// A bit for each case whose condition on a header holds, and for each for which that cannot be told.
+    header: [u16; 2],
     bytes: u64,
     /// True if no part of it is still to come.
     is_whole: bool,
@@ -166,7 +166,7 @@ impl Settling {
             since,
             status: None,
             grpc_status: None,
-            headers: InlineVec::new(),
+            header: [0; 2],
             bytes: 0,
             is_whole: false,
             stated,
@@ -181,7 +181,15 @@ impl Settling {
         self.status = number(fields(":status")).and_then(|status| u16::try_from(status).ok());
         self.read_grpc_status(settle, fields);
         self.scanners = InlineVec::new();
-        self.headers = settle.cases.iter().map(|case| case.when.header_holds(fields)).collect();
+        self.header = [0; 2];
+        for (index, case) in settle.cases.iter().enumerate() {
+            let [holds, doubt] = &mut self.header;
+            match case.when.header_holds(fields) {
+                Some(true) => *holds |= bit(index),
+                Some(false) => {}
+                None => *doubt |= bit(index),
+            }
+        }
         let mut watched = Watched::default();
         for (index, case) in settle.cases.iter().enumerate() {
             let holds = self.holds(index, &case.when);
@@ -290,7 +298,7 @@ impl Settling {
                 Some(true) => {
                     return self.of(index, &case.cost, reserved, now.since(self.since)).max(least);
                 }
-                None if !self.is_whole || self.headers.get(index) == Some(&None) => least = reserved,
+                None if !self.is_whole || self.header[1] & bit(index) > 0 => least = reserved,
                 Some(false) | None => {}
             }
         }
@@ -305,12 +313,13 @@ impl Settling {
                 return Some(false);
             }
         }
-        let header = match &when.header {
-            Some(_) => self.headers.get(case).copied().flatten(),
-            None => Some(true),
-        };
-        if when.grpc_status.is_empty() || header != Some(true) {
-            return header;
+        let [holds, doubt] = self.header.map(|cases| cases & bit(case) > 0);
+        if when.header.is_some() && !holds {
+            // Before the headers of a response there is no status.
+            return if doubt || self.status.is_none() { None } else { Some(false) };
+        }
+        if when.grpc_status.is_empty() {
+            return Some(true);
         }
         self.grpc_status.map(|status| when.grpc_status.contains(&status))
     }
@@ -386,6 +395,11 @@ impl Settle {
     fn asks_grpc_status(&self) -> bool {
         self.cases.iter().any(|case| !case.when.grpc_status.is_empty())
     }
+}
+
+/// The bit of a case: a policy has at most 16.
+fn bit(case: usize) -> u16 {
+    u32::try_from(case).ok().and_then(|case| 1_u16.checked_shl(case)).unwrap_or_default()
 }
 
 /// The lines of a header as the list that they are together.

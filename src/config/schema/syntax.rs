@@ -264,9 +264,8 @@ pub static ADDED_HEADER: Syntax = Syntax {
     max: HEADER.max,
     number: None,
     check: |text| {
-        let taken = "^(access-control-.*|anthropic-ratelimit-.*|connection|content-(encoding|length|type)|date|grpc-.*|keep-alive|\
-            proxy-connection|ratelimit.*|retry-after(-ms)?|server|te|trailer|transfer-encoding|upgrade|vary|x-envoy-.*|\
-            x-ratelimit-.*|x-should-retry)$";
+        let taken = "^(access-control-.*|connection|content-(encoding|length|type)|date|grpc-.*|keep-alive|proxy-connection|\
+            (.*-)?ratelimit.*|retry-after(-ms)?|server|te|trailer|transfer-encoding|upgrade|vary|x-envoy-.*|x-should-retry)$";
         (HEADER.check)(text)?;
         ok_if(!matches(taken, text))
     },
