@@ -280,7 +280,7 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
             "Import what `adc dump` prints, with `weir import apisix`"
         }
         _ if what.starts_with("rate-limiting") => {
-            "Import what `deck gateway dump` prints, with `weir import kong`; a copy of the plugin needs the plugin's name there"
+            "Import the KongPlugins, or what `deck gateway dump` prints, with `weir import kong`; a copy of the plugin needs the plugin's name there"
         }
         "rate_limits" => "Import it with `weir import ratelimit --envoy`",
         _ if what.ends_with(".RateLimit") || what.ends_with("http.ratelimit") => {
