@@ -38,7 +38,7 @@ enum From {
     Nginx(Nginx),
     /// ingress-nginx: the annotations limit-rps, limit-rpm, limit-connections, limit-burst-multiplier and limit-allowlist.
     Ingress(ingress::Arguments),
-    /// APISIX: the plugins limit-count, limit-req and limit-conn.
+    /// APISIX: the plugins limit-count, limit-req and limit-conn, of its own files and of ApisixRoutes.
     Apisix(apisix::Arguments),
     /// Envoy Gateway's BackendTrafficPolicies, global and local; the token buckets of Envoy's filter local_ratelimit, of routes and of
     /// named virtual hosts; Kuadrant's RateLimitPolicies whose expressions are comparisons.
@@ -176,6 +176,29 @@ fn texts<'a>(place: Place, all: impl IntoIterator<Item = &'a str>) -> Node {
 fn object(place: Place, fields: Vec<(&str, Node)>) -> Node {
     let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value.place, value));
     Node::new(place, Content::Object(fields.collect()))
+}
+
+/// A configuration for each file, of what was made of its objects: their files, the lists that they are in, and the objects.
+fn roots(made: &[(usize, &'static str, Node)], lists: &[&'static str], files: usize) -> Vec<Node> {
+    let root = |file: usize| {
+        let lists = lists.iter().map(|name| {
+            let own = made.iter().filter(|(of, list, _)| *of == file && list == name);
+            (*name, Node::new(Place::START, Content::List(own.map(|(.., node)| node.clone()).collect())))
+        });
+        object(Place::START, lists.filter(|(_, list)| !list.items().is_empty()).collect())
+    };
+    (0..files).map(root).collect()
+}
+
+/// The roots of each file: what was made of it if that has fields, or else its documents.
+fn chosen<'a>(files: &'a [File], made: &'a [Node]) -> Vec<(usize, &'a Node)> {
+    let all = files.iter().zip(made).enumerate();
+    let roots = all.flat_map(|(number, (file, made))| {
+        let roots =
+            if made.fields().is_empty() { file.documents.as_slice() } else { std::slice::from_ref(made) };
+        roots.iter().map(move |root| (number, root))
+    });
+    roots.collect()
 }
 
 /// Says what to do about a file that cannot be read because it is a template.

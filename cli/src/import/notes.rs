@@ -277,7 +277,7 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
         "TokenRateLimitPolicy" => "Write the policy by hand: its `cost` is `usage` (docs/language-models.md)",
         _ if what.starts_with("nginx.ingress.") => "Import it with `weir import ingress`",
         _ if ["limit-count", "limit-req", "limit-conn"].contains(&what) => {
-            "Import what `adc dump` prints, with `weir import apisix`"
+            "Import the ApisixRoutes, or what `adc dump` prints, with `weir import apisix`"
         }
         _ if what.starts_with("rate-limiting") => {
             "Import the KongPlugins, or what `deck gateway dump` prints, with `weir import kong`; a copy of the plugin needs the plugin's name there"

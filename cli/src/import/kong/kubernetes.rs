@@ -72,14 +72,7 @@ pub fn declarative(files: &[File], notes: &mut Notes) -> Vec<Node> {
         }
     }
     (0..cluster.plugins.len()).for_each(|number| cluster.plugin(number));
-    let root = |file: usize| {
-        let lists = ["services", "routes", "plugins"].map(|name| {
-            let own = cluster.made.iter().filter(|(of, list, _)| *of == file && *list == name);
-            (name, Node::new(Place::START, Content::List(own.map(|(.., node)| node.clone()).collect())))
-        });
-        object(Place::START, lists.into_iter().filter(|(_, list)| !list.items().is_empty()).collect())
-    };
-    (0..files.len()).map(root).collect()
+    super::super::roots(&cluster.made, &["services", "routes", "plugins"], files.len())
 }
 
 /// False if the Ingress names the class of another controller, and nothing of Kong.

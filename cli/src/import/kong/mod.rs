@@ -86,15 +86,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let files = super::read(&arguments.files, 0, &mut notes)?;
     let made = kubernetes::declarative(&files, &mut notes);
-    let roots: Vec<(usize, &Node)> = files
-        .iter()
-        .zip(&made)
-        .enumerate()
-        .flat_map(|(number, (file, made))| match made.fields() {
-            [] => file.documents.iter().map(move |root| (number, root)).collect(),
-            _ => vec![(number, made)],
-        })
-        .collect();
+    let roots = super::chosen(&files, &made);
     let mut gateway = Gateway::default();
     roots.iter().for_each(|(file, root)| gateway.add_services(*file, root));
     roots.iter().for_each(|(file, root)| gateway.add_routes(*file, root));
