@@ -41,7 +41,8 @@ enum From {
     /// APISIX: the plugins limit-count, limit-req and limit-conn, of its own files and of ApisixRoutes.
     Apisix(apisix::Arguments),
     /// Envoy Gateway's BackendTrafficPolicies, global and local; the token buckets of Envoy's filter local_ratelimit, of routes and of
-    /// named virtual hosts; Kuadrant's RateLimitPolicies whose expressions are comparisons.
+    /// named virtual hosts, also in Istio's EnvoyFilters; Kuadrant's RateLimitPolicies and TokenRateLimitPolicies whose expressions are
+    /// comparisons.
     Envoy(envoy::Arguments),
     /// Kong: the plugins rate-limiting and rate-limiting-advanced, of declarative files and of KongPlugins.
     Kong(kong::Arguments),

@@ -273,8 +273,9 @@ fn is_limit(name: &str) -> bool {
 /// A note about what no importer reads at its place.
 fn rest(file: usize, line: usize, what: &str) -> Note {
     let instead = match what {
-        "BackendTrafficPolicy" | "RateLimitPolicy" => "Import it with `weir import envoy`",
-        "TokenRateLimitPolicy" => "Write the policy by hand: its `cost` is `usage` (docs/language-models.md)",
+        "BackendTrafficPolicy" | "RateLimitPolicy" | "TokenRateLimitPolicy" => {
+            "Import it with `weir import envoy`"
+        }
         _ if what.starts_with("nginx.ingress.") => "Import it with `weir import ingress`",
         _ if ["limit-count", "limit-req", "limit-conn"].contains(&what) => {
             "Import the ApisixRoutes, or what `adc dump` prints, with `weir import apisix`"
@@ -287,7 +288,7 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
             "Import it with `weir import ratelimit --envoy`"
         }
         _ if what.ends_with(".LocalRateLimit") || what.ends_with("local_ratelimit") => {
-            "Import what Envoy has, its `/config_dump`, with `weir import envoy`"
+            "Import it, or what Envoy has, its `/config_dump`, with `weir import envoy`"
         }
         _ => "Write the policy by hand",
     };
