@@ -276,6 +276,7 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
         "BackendTrafficPolicy" | "RateLimitPolicy" | "TokenRateLimitPolicy" => {
             "Import it with `weir import envoy`"
         }
+        _ if what.starts_with("konghq.com/") => "Import it with `weir import kong`",
         _ if what.starts_with("nginx.ingress.") => "Import it with `weir import ingress`",
         _ if ["limit-count", "limit-req", "limit-conn"].contains(&what) => {
             "Import the ApisixRoutes, or what `adc dump` prints, with `weir import apisix`"
