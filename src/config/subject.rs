@@ -83,6 +83,10 @@ pub(super) fn read(view: &View<'_, PartFields>, hasher: &ValueHasher, errors: &m
         let allowed = "a header, cookie, query parameter, claim, attribute or body's value: these have spellings that are one value";
         errors.add(&view.path_of(&PART.normalize), "another part", allowed);
     }
+    if !part.normalize.is_none() && part.on_multiple == OnMultiple::Join {
+        let allowed = "deny, first or last: several values are not one address or name";
+        errors.add(&view.path_of(&PART.on_multiple), "\"join\"", allowed);
+    }
     let is_hashed = view.get(&PART.hash).unwrap_or(is_credential);
     if is_credential && !is_hashed {
         errors.add(&view.path_of(&PART.hash), "false", "true: a credential is always hashed");

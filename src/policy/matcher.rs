@@ -3,6 +3,8 @@
 //! search, an attribute that the host cannot read. For such a request the caller chooses with [`OnAmbiguity`]: a policy
 //! applies, an exemption does not. So no spelling gets round a policy.
 
+use std::borrow::Cow;
+
 use super::key::LONGEST_HIDDEN;
 use super::normal::Normal;
 use super::pattern::{Pattern, Searches};
@@ -346,24 +348,32 @@ impl ValueTest {
         }
     }
 
-    /// The same test on values after these steps.
+    /// The same test on values after these steps. The beginning of an address is no address: there `email` stands for the other steps.
     #[must_use]
     #[inline(never)]
     pub fn normalized(self, normal: Normal) -> Self {
-        let apply = |text: Vec<u8>| normal.apply(text.into()).into_owned();
+        let normal = match self {
+            Self::Present | Self::Absent => Normal::default(),
+            Self::Prefix(_) | Self::Regex(_) => normal.without_email(),
+            _ => normal,
+        };
+        if normal.is_none() {
+            return self;
+        }
+        // A configuration is UTF-8.
+        let apply = |normal: Normal, text: Vec<u8>| {
+            normal.apply(text.as_slice().into()).map_or_else(|| text.clone(), Cow::into_owned)
+        };
         let test = match self {
-            Self::Exact(text) => Self::Exact(apply(text)),
-            Self::In(texts) => Self::In(sorted(texts.into_iter().map(apply).collect())),
-            Self::Prefix(text) => {
-                Self::Prefix(Normal { trim: false, email: false, ..normal }.apply(text.into()).into_owned())
+            Self::Exact(text) => Self::Exact(apply(normal, text)),
+            Self::In(texts) => Self::In(sorted(texts.into_iter().map(|text| apply(normal, text)).collect())),
+            Self::Prefix(text) => Self::Prefix(apply(Normal { trim: false, ..normal }, text)),
+            Self::Regex(pattern) if normal.lowercase => {
+                Self::Regex(pattern.without_case().unwrap_or(pattern))
             }
             other => other,
         };
-        match test {
-            Self::Present | Self::Absent => test,
-            test if normal.is_none() => test,
-            test => Self::Normalized(normal, Box::new(test)),
-        }
+        Self::Normalized(normal, Box::new(test))
     }
 
     fn holds(&self, value: Sent<'_>, searches: &mut Searches<'_, '_>, on_ambiguity: OnAmbiguity) -> bool {
@@ -378,7 +388,10 @@ impl ValueTest {
             }
             Self::Normalized(normal, test) => match value.value() {
                 value if value.len() > LONGEST_HIDDEN => on_ambiguity.in_doubt(),
-                value => test.holds(Sent::plain(&normal.apply(value)), searches, on_ambiguity),
+                value => match normal.apply(value) {
+                    Some(value) => test.holds(Sent::plain(&value), searches, on_ambiguity),
+                    None => on_ambiguity.in_doubt(),
+                },
             },
         }
     }

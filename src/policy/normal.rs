@@ -28,6 +28,12 @@ impl Normal {
         !self.trim && !self.lowercase && !self.email
     }
 
+    /// The steps on texts that are part of an address.
+    #[must_use]
+    pub const fn without_email(self) -> Self {
+        Self { trim: self.trim || self.email, lowercase: self.lowercase || self.email, email: false }
+    }
+
     /// A number that no other steps have.
     #[must_use]
     pub fn number(self) -> u16 {
@@ -36,19 +42,13 @@ impl Normal {
             .fold(0, |number, step| number * 2 + u16::from(step))
     }
 
-    /// The value after these steps. Of bytes that are not UTF-8, the steps concern the ASCII characters.
+    /// The value after these steps; `None` if it is not UTF-8: servers differ in which letters such bytes are.
     #[must_use]
-    pub fn apply(self, value: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    pub fn apply(self, value: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
         if self.is_none() {
-            return value;
+            return Some(value);
         }
-        let Ok(mut text) = str::from_utf8(&value) else {
-            let trimmed = if self.trim || self.email { value.trim_ascii() } else { &value };
-            return Cow::Owned(match self.lowercase || self.email {
-                true => trimmed.to_ascii_lowercase(),
-                false => trimmed.to_vec(),
-            });
-        };
+        let mut text = str::from_utf8(&value).ok()?;
         if self.trim || self.email {
             text = text.trim_matches(is_space);
         }
@@ -61,7 +61,7 @@ impl Normal {
         {
             text = Cow::Owned(mailbox);
         }
-        Cow::Owned(text.into_owned().into_bytes())
+        Some(Cow::Owned(text.into_owned().into_bytes()))
     }
 }
 
@@ -77,9 +77,9 @@ fn fold(text: &str) -> String {
     folded
 }
 
-/// Letters whose small letter is not all: what full case folding, or a comparison of capitals, makes of them. `İ` becomes `i` and
-/// a combining dot.
-const WIDER: [(char, &str); 16] = [
+/// Letters whose small letter is not all: what full case folding, or a comparison of capitals, makes of them. `İ` becomes `i` and a
+/// combining dot.
+const WIDER: [(char, &str); 39] = [
     ('ß', "ss"),
     ('ẞ', "ss"),
     ('İ', "i"),
@@ -89,6 +89,29 @@ const WIDER: [(char, &str); 16] = [
     ('ẛ', "\u{1e61}"),
     ('ς', "σ"),
     ('µ', "μ"),
+    ('ϐ', "β"),
+    ('ϑ', "θ"),
+    ('ϕ', "φ"),
+    ('ϖ', "π"),
+    ('ϰ', "κ"),
+    ('ϱ', "ρ"),
+    ('ϵ', "ε"),
+    ('ᲀ', "в"),
+    ('ᲁ', "д"),
+    ('ᲂ', "о"),
+    ('ᲃ', "с"),
+    ('ᲄ', "т"),
+    ('ᲅ', "т"),
+    ('ᲆ', "ъ"),
+    ('ᲇ', "ѣ"),
+    ('ᲈ', "ꙋ"),
+    ('ŉ', "ʼn"),
+    ('ǰ', "j\u{30c}"),
+    ('ẖ', "h\u{331}"),
+    ('ẗ', "t\u{308}"),
+    ('ẘ', "w\u{30a}"),
+    ('ẙ', "y\u{30a}"),
+    ('ẚ', "aʾ"),
     ('ﬀ', "ff"),
     ('ﬁ', "fi"),
     ('ﬂ', "fl"),
@@ -98,9 +121,18 @@ const WIDER: [(char, &str); 16] = [
     ('ﬆ', "st"),
 ];
 
-/// Characters that some server removes from the ends of a value: PHP a zero character, JavaScript a byte order mark.
+/// Characters that some server removes from the ends of a value: PHP a zero character, JavaScript a byte order mark, Laravel what is
+/// invisible.
 fn is_space(character: char) -> bool {
-    character.is_whitespace() || character.is_control() || matches!(character, '\u{feff}' | '\u{200b}')
+    character.is_whitespace()
+        || character.is_control()
+        || matches!(
+            character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180e}'
+                | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{1d159}'
+                | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+        )
 }
 
 /// The mailbox of an address, if the text looks like one: without what follows a `+` in its name.

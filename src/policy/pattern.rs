@@ -55,6 +55,13 @@ impl Pattern {
         Some(Self { regex, size: self.size.saturating_add(2), beginning: self.beginning.clone() })
     }
 
+    /// The same, whatever the case of letters.
+    #[must_use]
+    pub fn without_case(&self) -> Option<Self> {
+        let regex = compile(&format!("^(?:(?i){})$", self.text())).ok()?;
+        Some(Self { regex, size: self.size, beginning: String::new().into() })
+    }
+
     /// True if it may look at the end of a value: such an expression matches nothing before a slash that follows.
     #[must_use]
     pub fn looks_at_end(&self) -> bool {

@@ -184,7 +184,7 @@ impl Part {
             {
                 Value::Ambiguous
             }
-            Ok(Value::Is(value)) => Value::Is(self.normalize.apply(value)),
+            Ok(Value::Is(value)) => self.normalize.apply(value).map_or(Value::Ambiguous, Value::Is),
             Ok(value) => value,
             Err(Unreadable) => Value::Ambiguous,
         }

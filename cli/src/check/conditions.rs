@@ -167,7 +167,9 @@ fn meets(value: &[u8], test: &ValueTest) -> bool {
         ValueTest::Prefix(prefix) => value.starts_with(prefix),
         ValueTest::Present | ValueTest::Regex(_) => true,
         ValueTest::Absent => false,
-        ValueTest::Normalized(normal, test) => meets(&normal.apply(value.into()), test),
+        ValueTest::Normalized(normal, test) => {
+            normal.apply(value.into()).is_none_or(|value| meets(&value, test))
+        }
     }
 }
 

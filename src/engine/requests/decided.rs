@@ -8,6 +8,7 @@ use super::Requests;
 use super::request::{Part, State};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
+use crate::engine::dispatch::Due;
 use crate::engine::{Action, Release, StreamId};
 use crate::inline_vec::InlineVec;
 use crate::response::{self, Cause, Verdict};
@@ -42,6 +43,7 @@ impl Requests {
     pub(super) fn decide(&mut self, stream: StreamId, now: Now) {
         self.stopped_waiting(stream);
         if self.queue(stream, now) {
+            self.permits.begin(now);
             return;
         }
         let Some(request) = self.requests.get_mut(&stream) else { return };
@@ -62,7 +64,7 @@ impl Requests {
                     self.tally.totals.delayed = self.tally.totals.delayed.saturating_add(1);
                     request.tally(&mut self.tally, false);
                     request.state = State::Held { due };
-                    self.permits.admitted(now);
+                    self.permits.begin(now);
                     return;
                 }
                 has_no_place = true;
@@ -75,7 +77,7 @@ impl Requests {
         let action = match verdict {
             Verdict::Admit(_) => {
                 request.admit(&self.config, now.uptime);
-                self.permits.admitted(now);
+                self.permits.begin(now);
                 self.decided.admitted = self.decided.admitted.saturating_add(1);
                 Action::Admit
             }
@@ -92,9 +94,14 @@ impl Requests {
                 rejection.name_calls(request.json_rpc_ids.as_deref());
                 // Refund the grants of the policies that did not deny it.
                 let granted = request.parts.iter_mut();
-                let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.receipt.take()?)));
-                for (check, receipt) in granted.collect::<InlineVec<_>>() {
-                    self.refund_all(&check, &receipt, now);
+                let granted = granted
+                    .filter_map(|part| Some((Rc::clone(&part.check), part.receipt.take()?, part.renews)));
+                for (check, receipt, renews) in granted.collect::<InlineVec<_>>() {
+                    self.refund(&check, &receipt, now);
+                    // Otherwise the permit is released when the renewal is answered.
+                    if !renews {
+                        self.settle(&check, Due::Release(1), &receipt, now);
+                    }
                 }
                 Action::Reject(rejection)
             }

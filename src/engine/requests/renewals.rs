@@ -9,7 +9,7 @@
 use std::rc::Rc;
 
 use super::Requests;
-use super::request::{Part, Receipt, State};
+use super::request::{Part, Receipt};
 use crate::config::Config;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Due, End, Settlement, Waiter};
@@ -37,8 +37,8 @@ impl Renewals {
         Self { interval: ttls.min().map(interval), looked: None }
     }
 
-    /// A request is admitted. If it has permits, they have to be renewed one day.
-    pub fn admitted(&mut self, now: Now) {
+    /// A request is admitted, or queued with the permits of other policies. They have to be renewed one day.
+    pub fn begin(&mut self, now: Now) {
         if self.looked.is_none() && self.interval.is_some() {
             self.looked = Some(now.uptime);
         }
@@ -65,7 +65,7 @@ impl Requests {
         };
         let mut any = false;
         for (&stream, request) in &mut self.requests {
-            if !matches!(request.state, State::Admitted | State::Held { .. }) {
+            if !request.state.holds() {
                 continue;
             }
             for (part, Part { check, receipt, renews, .. }) in request.parts.iter_mut().enumerate() {
@@ -103,8 +103,8 @@ impl Requests {
 
     fn running(&mut self, waiter: Waiter) -> Option<&mut Part> {
         let request = self.requests.get_mut(&waiter.stream)?;
-        let runs = matches!(request.state, State::Admitted | State::Held { .. });
-        request.parts.get_mut(waiter.part).filter(|_| runs)
+        let holds = request.state.holds();
+        request.parts.get_mut(waiter.part).filter(|_| holds)
     }
 
     /// A renewal has ended. `receipt` has the permits as they were before.

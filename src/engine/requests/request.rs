@@ -92,6 +92,13 @@ pub(super) enum State {
     Closed,
 }
 
+impl State {
+    /// True if the request keeps the permits that it was granted.
+    pub const fn holds(&self) -> bool {
+        !matches!(self, Self::Rejected | Self::Ended(_) | Self::Closed)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Request {
     pub parts: InlineVec<Part>,

@@ -18,8 +18,13 @@ use crate::policy::settle::{Fields, Settle, Settling, Watched};
 impl Requests {
     /// Refunds a grant of a request that is rejected all the same.
     pub(super) fn refund_all(&mut self, check: &Rc<Check>, receipt: &Receipt, now: Now) {
-        self.settle(check, Due::Refund(check.cost), receipt, now);
+        self.refund(check, receipt, now);
         self.settle(check, Due::Release(1), receipt, now);
+    }
+
+    /// The same, but for its permits.
+    pub(super) fn refund(&mut self, check: &Rc<Check>, receipt: &Receipt, now: Now) {
+        self.settle(check, Due::Refund(check.cost), receipt, now);
         self.tally.rejected(check, receipt.at());
         self.denied.forget(check);
     }

@@ -177,6 +177,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "names of prices, and one model twice",
         "a hash of a tier's name, and a credential for one",
         "values without spellings",
+        "several values that are one",
         "credentials that are nowhere, in clear, and joined",
         "trusted networks that are every address",
         "trusted networks that are every address together",

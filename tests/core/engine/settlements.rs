@@ -789,6 +789,49 @@ fn a_renewal_that_got_no_answer_is_sent_again_a_third_of_the_ttl_later() {
     );
 }
 
+/// A request that waits for a permit of one policy keeps that of another.
+#[test]
+fn a_permit_is_renewed_while_its_request_is_queued() {
+    for (row, is_admitted) in [("it gets its place", true), ("its client leaves", false)] {
+        let places = PLACES.replace("60s", "6s");
+        let mut worker = Worker::new(DENY, [policy(&places), policy(&queued(PLACES, "20s", 100))]);
+        assert_eq!(worker.arrive(1, &["ann", "room"]), None);
+        let full = || granted(0).remaining(0).wait(secs(30));
+        assert_eq!(worker.answer([granted(1).permit(7), full()]), [], "{row}");
+        let (mut renewals, mut permit) = (Vec::new(), 7);
+        for _ in 0..700 {
+            worker.idle(ms(10));
+            while let Some(batch) = worker.next_batch() {
+                let replies = batch.tasks().into_iter().map(|task| match task.verb {
+                    Verb::Renew => {
+                        renewals.push(task.number);
+                        permit += 1;
+                        renewed(permit)
+                    }
+                    _ => full(),
+                });
+                let replies: Vec<_> = replies.collect();
+                assert_eq!(worker.reply(&batch, replies), [], "{row}");
+            }
+        }
+        assert_eq!(renewals, [7, 8, 9], "{row}");
+        if is_admitted {
+            let batch = loop {
+                worker.idle(ms(20));
+                if let Some(batch) = worker.next_batch() {
+                    break batch;
+                }
+            };
+            assert_eq!(worker.reply(&batch, [granted(1).permit(99)]), [(1, true)], "{row}");
+        }
+        worker.close(1);
+        let mut released: Vec<_> = worker.drain().into_iter().map(|task| (task.verb, task.number)).collect();
+        released.sort_by_key(|(_, number)| *number);
+        let wanted = [(Verb::Release, 10), (Verb::Release, 99)];
+        assert_eq!(released, wanted[..1 + usize::from(is_admitted)], "{row}");
+    }
+}
+
 /// Without the store, a worker's own permits are renewed, too.
 #[test]
 fn permits_of_a_worker_alone_hold_for_as_long_as_their_requests_run() {

@@ -240,6 +240,9 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("a prefix, normalized", r#"{"header": {"name": "x-a", "prefix": "Bot/", "normalize": ["trim", "lowercase"]}}"#, "GET /\nx-a: bOT/1", true),
     ("another prefix, normalized", r#"{"header": {"name": "x-a", "prefix": "Bot/", "normalize": ["lowercase"]}}"#, "GET /\nx-a: bot", false),
     ("a regex, normalized", r#"{"header": {"name": "x-a", "regex": "bot[0-9]", "normalize": ["lowercase"]}}"#, "GET /\nx-a: BOT7", true),
+    ("a regex with capitals, normalized", r#"{"header": {"name": "x-a", "regex": "Bot[A-C]", "normalize": ["lowercase"]}}"#, "GET /\nx-a: boTb", true),
+    ("a regex of an address", r#"{"header": {"name": "x-a", "regex": ".*\\+bot@gmail[.]com", "normalize": ["email"]}}"#, "GET /\nx-a: A.nn+BOT@gmail.com", true),
+    ("a prefix of an address", r#"{"header": {"name": "x-a", "prefix": "A.nn+", "normalize": ["email"]}}"#, "GET /\nx-a: a.nn+1@gmail.com", true),
     ("one of two lines, normalized", r#"{"header": {"name": "x-a", "exact": "b", "normalize": ["lowercase"]}}"#, "GET /\nx-a: c\nx-a: B", true),
     ("not one of two parameters, normalized", r#"{"not": {"query": {"name": "q", "in": ["A", "B"], "normalize": ["lowercase"]}}}"#, "GET /?q=a&q=b", false),
     ("a cookie, normalized", r#"{"cookie": {"name": "s", "exact": "B", "normalize": ["lowercase"]}}"#, "GET /\ncookie: s=b", true),
@@ -641,7 +644,7 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("normalized, empty", r#"{"header": {"name": "k"}, "normalize": ["trim"]}"#, "GET /\nk: ", "{p|}"),
     ("normalized, of a query", r#"{"query": {"name": "k"}, "normalize": ["trim", "lowercase"]}"#, "GET /?k=%20ANN+", "{p|ann}"),
     ("normalized, of a cookie", r#"{"cookie": {"name": "k"}, "normalize": ["email"]}"#, "GET /\ncookie: k=A%2Bb@c.de", "{p|a@c.de}"),
-    ("normalized, not UTF-8", r#"{"header": {"name": "k"}, "normalize": ["email"]}"#, "GET /\nk: \u{e9}ANN+x@c.de", "{p|%C3%A9ann@c.de}"),
+    ("normalized, beyond ASCII", r#"{"header": {"name": "k"}, "normalize": ["email"]}"#, "GET /\nk: \u{c9}ANN+x@c.de", "{p|%C3%A9ann@c.de}"),
     // Hostile.
     ("a subject that closes the tag", r#"{"header": {"name": "k"}}"#, "GET /\nk: a}:l", "{p|a%7D:l}"),
     ("a subject that opens a tag", r#"{"header": {"name": "k"}}"#, "GET /\nk: {x}", "{p|%7Bx%7D}"),
@@ -805,6 +808,9 @@ const NORMALIZED: &[(&str, &str, &str)] = &[
     (r#""lowercase""#, "m\u{131}ke", "mike"),
     (r#""lowercase""#, "M\u{130}KE", "mike"),
     (r#""lowercase""#, "ſteﬀi", "steffi"),
+    (r#""lowercase""#, "ϐίϰτοϱ", "βίκτορ"),
+    (r#""lowercase""#, "ᲃᲂᲄ", "сот"),
+    (r#""trim""#, "\u{ad}\u{3164}Ann\u{200e}\u{2800}", "Ann"),
     (r#""lowercase""#, "σίσυφος", "σίσυφοσ"),
     (r#""lowercase""#, "ΣΊΣΥΦΟΣ", "σίσυφοσ"),
     (r#""trim", "lowercase""#, " Ann ", "ann"),
@@ -852,11 +858,26 @@ fn spellings_of_a_value_are_one_value_where_the_policy_says_so() {
     }));
 }
 
+/// Servers that read such bytes as Latin-1 find letters and spaces in them.
+#[test]
+fn a_value_that_is_not_utf_8_has_no_known_spelling() {
+    let request = request("GET /").header("x-user", b"ann@gmail.com\xa0");
+    let part = r#"{"header": {"name": "x-user"}, "normalize": ["trim"]}"#;
+    assert_eq!(tag(&policy(&format!(r#""subject": [{part}]"#)), &request), "deny ambiguous 0");
+    let test = r#"{"header": {"name": "x-user", "exact": "ann@gmail.com", "normalize": ["trim"]}}"#;
+    let rows = [("deny", "deny listed 0"), ("exempt", "{p|x}")];
+    for (list, wanted) in rows {
+        let policy = policy(&format!(r#""subject": [{{"literal": "x"}}], "{list}": [{test}]"#));
+        assert_eq!(tag(&policy, &request), wanted, "{list}");
+    }
+}
+
 /// A letter, its capital and its small letter are one value, which is the same after one more step. The page names the exceptions.
 #[test]
 fn letters_have_no_case() {
     let fold = Normal { lowercase: true, ..Normal::default() };
-    let folded = |text: String| String::from_utf8(fold.apply(text.into_bytes().into()).into_owned()).unwrap();
+    let folded =
+        |text: String| String::from_utf8(fold.apply(text.into_bytes().into()).unwrap().into_owned()).unwrap();
     let letters = ('\0'..'\u{20000}').filter(|letter| letter.is_alphabetic());
     let other: String = letters
         .filter(|letter| {
@@ -867,7 +888,7 @@ fn letters_have_no_case() {
         .collect();
     let greek = |letter: char| matches!(letter, '\u{345}' | '\u{390}'..='\u{3f5}' | '\u{1f50}'..='\u{1ffc}');
     let others: String = other.chars().filter(|letter| !greek(*letter)).collect();
-    assert_eq!(others, "ŉǰևᲀᲁᲂᲃᲄᲅᲆᲇᲈẖẗẘẙẚﬓﬔﬕﬖﬗ");
+    assert_eq!(others, "ևﬓﬔﬕﬖﬗ");
 }
 
 /// Parts that are hashed under the secret of the store, and the tag. The hashes are what OpenSSL says: the first 32 digits of
