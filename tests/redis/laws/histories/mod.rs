@@ -14,7 +14,7 @@ use crate::tried::tried;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_WINDOW, Outcome,
+    Align, Ask, Ban, Concurrency, Distinct, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_WINDOW, Member, Outcome,
     Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::resp::{self, Reply};
@@ -41,7 +41,16 @@ struct Step {
     configuration: usize,
     /// The percentage of each limit that a check keeps for others.
     kept_percent: u8,
+    /// The value of the requests; one of few.
+    member: u8,
     act: Act,
+}
+
+impl Step {
+    fn ask(&self, requests: u32, cost: u64) -> Ask {
+        let member = Member([self.member; 12]);
+        Ask { requests, cost, kept_percent: self.kept_percent, member }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +131,11 @@ fn concurrency() -> impl Strategy<Value = Built> {
     (count(), span()).prop_map(|(limit, ttl)| Concurrency::new(limit, ttl).map(Limit::from))
 }
 
+fn distinct() -> impl Strategy<Value = Built> {
+    (prop_oneof![4 => 1..=5u64, 1 => 1..=1_000u64], span())
+        .prop_map(|(limit, window)| Distinct::new(limit, window).map(Limit::from))
+}
+
 fn valid(built: BoxedStrategy<Built>) -> BoxedStrategy<Limit> {
     built.prop_filter_map("parameters that go together", Result::ok).boxed()
 }
@@ -144,7 +158,8 @@ fn any_limit() -> BoxedStrategy<Built> {
         sliding_window(),
         token_bucket(),
         leaky_bucket(),
-        concurrency()
+        concurrency(),
+        distinct()
     ]
     .boxed()
 }
@@ -170,10 +185,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (requests(), 0..4usize).prop_map(|(requests, ago)| Act::Release { requests, ago }),
     ];
     let configuration = prop_oneof![5 => Just(0usize), 1 => Just(1)];
-    (passes, configuration, act).prop_map(|(passes, configuration, act)| Step {
+    (passes, configuration, 0..6u8, act).prop_map(|(passes, configuration, member, act)| Step {
         passes,
         configuration,
         kept_percent: 0,
+        member,
         act,
     })
 }
@@ -264,7 +280,7 @@ fn runs_alike(
         let before = |ago: usize| checks.iter().rev().nth(ago).cloned();
         match step.act {
             Act::Check { requests, cost } => {
-                let ask = Ask { requests, cost, kept_percent: step.kept_percent };
+                let ask = step.ask(requests, cost);
                 let outcome = subject.check(plan.limits(), plan.ban(), now, ask);
                 checks.push(outcome.clone());
                 if i % 2 == 0 {
@@ -345,7 +361,7 @@ macro_rules! alone {
 
 mod each_reply_of_lua_equals_the_pure_limit {
     use super::*;
-    alone!(fixed_window, sliding_log, sliding_window, token_bucket, leaky_bucket, concurrency);
+    alone!(fixed_window, sliding_log, sliding_window, token_bucket, leaky_bucket, concurrency, distinct);
 
     #[test]
     fn of_any_mix() {
@@ -395,7 +411,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
     }
 
     fn check_of(passes: i64, requests: u32, cost: u64) -> Step {
-        Step { passes, configuration: 0, kept_percent: 0, act: Act::Check { requests, cost } }
+        Step { passes, configuration: 0, kept_percent: 0, member: 1, act: Act::Check { requests, cost } }
     }
 
     fn under_the_second(step: Step) -> Step {
@@ -406,7 +422,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
     const MANY: u64 = 10_000_000_019;
 
     fn settle(passes: i64, units: i64, ago: usize) -> Step {
-        Step { passes, configuration: 0, kept_percent: 0, act: Act::Settle { units, ago } }
+        Step { passes, configuration: 0, kept_percent: 0, member: 1, act: Act::Settle { units, ago } }
     }
 
     #[test]
@@ -645,7 +661,7 @@ fn own_limits_count(
         }
         let outcome = match step.act {
             Act::Check { requests, cost } => {
-                let ask = Ask { requests, cost, kept_percent: step.kept_percent };
+                let ask = step.ask(requests, cost);
                 let tags = [&tag, &second_tag].map(|tag| (tag.as_bytes(), ask));
                 plan.check_all(tags.into_iter(), Some(now), Form::Evalsha, &mut commands);
                 let own = own_outcome(
@@ -868,6 +884,7 @@ fn bounded(limit: &Limit, granted: &Granted, by_pass: &Granted) -> Result<(), Te
             }
             Limit::LeakyBucket(_) => {}
             Limit::Concurrency(of) => prop_assert!(sum(from, from + of.ttl().0) <= of.limit()),
+            Limit::Distinct(_) => unreachable!("its laws are in tests/core/limit.rs"),
         }
     }
     // A delay is rounded up to a microsecond, at either end.
@@ -906,7 +923,7 @@ fn keeps_the_laws(
     let (mut granted, mut by_pass) = (Vec::new(), Vec::new());
     for &(passes, requests, cost, kept_percent) in moments {
         now = now.plus(Micros(passes * pace(limit)));
-        let ask = Ask { requests, cost, kept_percent };
+        let ask = Ask { kept_percent, ..Ask::new(requests, cost) };
         let before = answers.check(now, NONE);
         let outcome = answers.check(now, ask);
         let (was, is) = (before.limits[0], outcome.limits[0]);
@@ -1009,7 +1026,7 @@ fn what_is_kept_for_a_class_is_there_for_it() {
         for (passes, requests, cost, more) in moments {
             now = now.plus(Micros(passes * pace(&limit)));
             let kept_percent = more.clamp(percent, 99);
-            let ask = Ask { requests, cost, kept_percent };
+            let ask = Ask { kept_percent, ..Ask::new(requests, cost) };
             let receipt = subject.check(limits, None, now, ask);
             // Some of it is refunded, too.
             subject.settle(limits, None, now, -i64::from(receipt.granted / 2), &receipt);
@@ -1047,6 +1064,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
                 Limit::FixedWindow(of) => prop_assert!(within(shortest(of)) <= 2 * of.limit()),
                 Limit::SlidingWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
                 Limit::Concurrency(of) => prop_assert!(within(of.ttl()) <= of.limit()),
+                Limit::Distinct(_) => unreachable!("its laws are in tests/core/limit.rs"),
                 Limit::TokenBucket(of) => {
                     for to in granted.times().filter(|&to| to >= from) {
                         let steps = ((to - from) / of.interval().0 + 1) * of.refill();
@@ -1155,7 +1173,7 @@ fn left_of_the_uncharged(limit: &Limit, net: &[(Grid, u64, u64)], now: u64, grid
             i128::from(of.capacity()) - missing as i128
         }
         Limit::LeakyBucket(of) => bucket(of.rate(), of.per(), of.burst(), of.max_delay()),
-        Limit::Concurrency(_) => i128::MAX,
+        Limit::Concurrency(_) | Limit::Distinct(_) => i128::MAX,
     }
 }
 
@@ -1407,7 +1425,7 @@ fn bounded_when_the_clock_goes_back(
                     prop_assert!(u128::from(granted.sum(from, to + 1)) <= u128::from(limit.quota()) + flowed);
                 }
             }
-            Limit::Concurrency(_) => {}
+            Limit::Concurrency(_) | Limit::Distinct(_) => {}
         }
     }
     Ok(())
