@@ -505,7 +505,7 @@ fn poisons() -> Vec<(String, Commands)> {
         ("a negative number".to_owned(), one(&[b"SET", b"KEY", b"-3580000000000000"])),
     ];
     // Values as long as the state of each algorithm, and as long as a log's entry.
-    for size in [12, 13, 14, 15, 20, 24, 26, 56] {
+    for size in [12, 13, 14, 15, 20, 21, 24, 26, 56] {
         for byte in [0x00, 0x5a, 0xff] {
             let value = vec![byte; size];
             poisons.push((format!("{size} bytes of {byte:02x}"), one(&[b"SET", b"KEY", &value])));
@@ -556,7 +556,7 @@ fn forge(limit: &Limit, byte: u8) -> (&'static [u8], Vec<u8>) {
         Limit::TokenBucket(of) if of.how() == Refill::Stepwise => 15,
         Limit::TokenBucket(_) | Limit::LeakyBucket(_) => 13,
         Limit::Concurrency(_) => 12,
-        Limit::Distinct(_) => 20,
+        Limit::Distinct(_) => 21,
     };
     (b"SET", vec![byte; size])
 }
@@ -585,7 +585,7 @@ fn forged(redis: &Redis, limit: Limit, byte: u8) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
     let (verb, mut value) = forge(&limit, byte);
     if let Limit::Distinct(of) = &limit {
-        value = value.repeat(usize::try_from(of.limit())?);
+        value.resize(1 + 20 * usize::try_from(of.limit())?, byte);
     }
     let key = store.key(0);
     store.redis.call(&[verb, &key, &value]);
