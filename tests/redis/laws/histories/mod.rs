@@ -6,7 +6,7 @@ mod debt;
 mod sizes;
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::redis::{Connection, Redis};
 use crate::store::{Store, outcomes_of, plan_with};
@@ -886,7 +886,7 @@ fn bounded(limit: &Limit, granted: &Granted, by_pass: &Granted) -> Result<(), Te
             }
             Limit::LeakyBucket(_) => {}
             Limit::Concurrency(of) => prop_assert!(sum(from, from + of.ttl().0) <= of.limit()),
-            Limit::Distinct(_) => unreachable!("its laws are in tests/core/limit.rs"),
+            Limit::Distinct(_) => unreachable!("`small` has none: see `values_are_those_of_a_table`"),
         }
     }
     // A delay is rounded up to a microsecond, at either end.
@@ -1066,7 +1066,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
                 Limit::FixedWindow(of) => prop_assert!(within(shortest(of)) <= 2 * of.limit()),
                 Limit::SlidingWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
                 Limit::Concurrency(of) => prop_assert!(within(of.ttl()) <= of.limit()),
-                Limit::Distinct(_) => unreachable!("its laws are in tests/core/limit.rs"),
+                Limit::Distinct(_) => unreachable!("`small` has none: see `values_are_those_of_a_table`"),
                 Limit::TokenBucket(of) => {
                     for to in granted.times().filter(|&to| to >= from) {
                         let steps = ((to - from) / of.interval().0 + 1) * of.refill();
@@ -1526,4 +1526,91 @@ fn ten_units_of_which_five_have_flowed_come_back_as_five() {
             assert_eq!(left, 5, "{limit:?} in parts of {parts:?}");
         }
     }
+}
+
+/// Requests with a value, or a refund of the check that many checks ago.
+#[derive(Clone, Copy, Debug)]
+enum Used {
+    Value { value: u8, requests: u32, cost: u64 },
+    Refund { ago: usize },
+}
+
+/// A limit of values, against a table of them: when each was first used, by how many requests, and the check that was the first.
+fn values_are_those_of_a_table(
+    (limit, window): (u64, u64),
+    answers: &mut dyn Answers,
+    steps: &[(u64, Used)],
+) -> Result<(), TestCaseError> {
+    let (mut now, mut checks) = (START, Vec::<(u8, u64, Outcome)>::new());
+    let mut table: HashMap<u8, (u64, u32, usize)> = HashMap::new();
+    for &(passes, step) in steps {
+        now = now.plus(Micros(passes));
+        table.retain(|_, (at, ..)| *at + window > now.0);
+        let ends = |table: &HashMap<u8, (u64, u32, usize)>| -> Vec<u64> {
+            table.values().map(|(at, ..)| at + window - now.0).collect()
+        };
+        let outcome = match step {
+            Used::Value { value, requests, cost } => {
+                let ask = Ask { member: Member([value; 12]), ..Ask::new(requests, cost) };
+                let outcome = answers.check(now, ask);
+                let passes = table.contains_key(&value) || (table.len() as u64) < limit;
+                prop_assert_eq!(outcome.granted, if passes { requests } else { 0 });
+                if passes && cost > 0 {
+                    table.entry(value).or_insert((now.0, 0, checks.len())).1 += requests;
+                }
+                // The next request with this value passes, or waits for the first value to end.
+                let is_denied = !table.contains_key(&value) && table.len() as u64 >= limit;
+                let soonest = ends(&table).into_iter().min().filter(|_| is_denied);
+                let wanted = soonest.map_or(RetryAfter::Now, |span| RetryAfter::After(Micros(span)));
+                prop_assert_eq!(outcome.retry_after(), wanted);
+                checks.push((value, cost, outcome.clone()));
+                outcome
+            }
+            Used::Refund { ago } => {
+                let Some((value, cost, receipt)) = checks.iter().rev().nth(ago) else { continue };
+                let own = (1, checks.len() - 1 - ago);
+                if *cost > 0 && table.get(value).is_some_and(|(_, uses, first)| (*uses, *first) == own) {
+                    table.remove(value);
+                }
+                answers.settle(now, -(*cost as i64), receipt)
+            }
+        };
+        let (left, reset) = (limit as i64 - table.len() as i64, ends(&table).into_iter().max());
+        let answer = outcome.limits[0];
+        prop_assert_eq!((answer.remaining, answer.reset), (left, Micros(reset.unwrap_or(0))));
+    }
+    Ok(())
+}
+
+fn values_hold(server: Option<&Redis>, cases: u32) {
+    let used = (1..10u8, 1..=3u32, 0..=2u64);
+    let act = prop_oneof![
+        5 => used.prop_map(|(value, requests, cost)| Used::Value { value, requests, cost }),
+        2 => (0..4usize).prop_map(|ago| Used::Refund { ago }),
+    ];
+    let passes = prop_oneof![Just(0u64), 0..=300u64, 0..=3_000u64];
+    let steps = prop::collection::vec((passes, act), 1..60);
+    hold(cases, &(1..=5u64, 1_000..=5_000u64, steps), |(limit, window, steps)| {
+        let limits = vec![Distinct::new(limit, Micros(window)).unwrap().into()];
+        match server {
+            None => {
+                let mut pure = Pure(limits, Subject::default());
+                values_are_those_of_a_table((limit, window), &mut pure, &steps)
+            }
+            Some(server) => {
+                values_are_those_of_a_table((limit, window), &mut Store::new(server, limits), &steps)
+            }
+        }
+    });
+}
+
+#[test]
+fn the_pure_limit_counts_different_values() {
+    values_hold(None, 6_000);
+}
+
+#[test]
+fn the_lua_counts_different_values() {
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    values_hold(Some(&server), 500);
 }
