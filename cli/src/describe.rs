@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Conditions and parts of subjects in words.
 
-use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
+use weir::policy::matcher::{Condition, HostTest, PathTest, TimeTest, ValueTest};
 use weir::policy::subject::{Part, Source};
 use weir::request::body::field;
 
@@ -35,11 +35,22 @@ pub(super) fn condition(of: &Condition) -> String {
         }
         Condition::Body(path, test) => format!("the {} {}", body(path), value(test)),
         Condition::Route(names) => format!("the route is {}", one_of(names)),
+        Condition::Time(test) => time(test),
         Condition::ClientAddress(networks) => {
             let each: Vec<String> = networks.iter().map(ToString::to_string).collect();
             format!("the client is in {}", each.join(" or "))
         }
     }
+}
+
+fn time(TimeTest { days, span: (from, to), offset }: &TimeTest) -> String {
+    const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+    let begins: Vec<_> =
+        DAYS.iter().enumerate().filter(|(day, _)| days >> day & 1 == 1).map(|(_, name)| *name).collect();
+    let clock = |minutes: u16| format!("{:02}:{:02}", minutes / 60, minutes % 60);
+    let (sign, ahead) =
+        (if offset.minutes() < 0 { '-' } else { '+' }, clock(offset.minutes().unsigned_abs()));
+    format!("the time is {}-{} (UTC{sign}{ahead}) of {}", clock(*from), clock(*to), begins.join(", "))
 }
 
 fn one_of(names: &[Vec<u8>]) -> String {

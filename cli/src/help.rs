@@ -140,7 +140,7 @@ mod tests {
         ("Subject", "inspect", "[subject](#name-a-subject)"),
         ("Request", "inspect", "[request](#describe-a-request)"),
         ("Redis", "inspect", "[Redis](#redis)"),
-        ("Output", "import nginx", "[output](#weir-import)"),
+        ("Output", "import nginx", "[all imports](#weir-import)"),
     ];
 
     /// An item of a list: an argument as it is written, and its meaning.
@@ -224,11 +224,8 @@ mod tests {
 
     #[test]
     fn the_page_says_the_same() {
-        let command = {
-            let mut command = with_groups(Arguments::command());
-            command.build();
-            command
-        };
+        let mut command = with_groups(Arguments::command());
+        command.build();
         let folder = root().join("cli/tests/command/transcripts");
         let read = |name: &str| fs::read_to_string(folder.join(name)).expect("a transcript");
         let transcripts = read("arguments/examples.txt") + &read("redis/examples.txt");
@@ -247,7 +244,7 @@ mod tests {
                 of.get_arguments().any(|argument| argument.get_help_heading() == Some(heading))
             });
             let more: Vec<_> = more.map(|(.., link)| *link).collect();
-            parts.extend((!more.is_empty()).then(|| format!("And the arguments of {}.\n", more.join(", "))));
+            parts.extend((!more.is_empty()).then(|| format!("More arguments: {}.\n", more.join(", "))));
             parts.retain(|part| !part.is_empty());
             parts.join("\n")
         };

@@ -3,7 +3,7 @@
 -- holds none for long. The cost of a request does not matter: it needs one permit.
 --
 -- key         string, 12 bytes for each expiry, the soonest first: the expiry, in microseconds (7), and the number of its permits (5). At
---             most 64 expiries: as many as four different ttls have at once. A longer string is not a valid state. An older weir
+--             most 64 expiries; one ttl has up to 17 at once. A longer string is not a valid state. An older weir
 --             appends its own expiry, so during a rollout with two ttls a sooner one may be behind a later one
 -- parameters  limit, ttl, slot: permits live at least the ttl, until the next multiple of slot since the epoch
 -- extra       the expiry of the permits taken, which the release names; 0 if none is taken

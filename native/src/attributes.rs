@@ -10,7 +10,9 @@ use weir_core::session::Exchange;
 
 use crate::abi::HeaderMap;
 use crate::envoy::{Headers, HttpFilter};
+use crate::now;
 use crate::reply;
+use weir_core::time::Micros;
 
 /// The attributes of one request, in a hook of that request that changes none of its headers.
 pub struct HostAttributes {
@@ -47,6 +49,10 @@ impl Attributes for HostAttributes {
 
     fn header_lines(&self, name: &str) -> Result<usize, Unreadable> {
         Ok(self.headers.get(name).map_or(0, |(_, lines)| lines))
+    }
+
+    fn now(&self) -> Option<Micros> {
+        Some(now())
     }
 
     fn has_body(&self) -> bool {

@@ -160,20 +160,37 @@ impl Fields {
     }
 }
 
+/// True if some server drops this byte before a name.
+const fn is_dropped(byte: u8) -> bool {
+    matches!(byte, b'[' | b']' | 0xef | 0xbb | 0xbf) || byte.is_ascii_whitespace()
+}
+
+/// A name without what some server drops of it.
+fn plain(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
+    let begun = name.skip_while(|&byte| is_dropped(byte));
+    begun.take_while(|&byte| byte != 0).filter(|&byte| byte != b']')
+}
+
+/// One byte for all that some server reads alike.
+const fn loosely(byte: u8) -> u8 {
+    if matches!(byte, b'.' | b' ' | b'[') { b'_' } else { byte.to_ascii_lowercase() }
+}
+
+/// True if these are letters or digits with which no two names begin of which one is [taken for](is_taken_for) the other.
+pub const fn begin_differently(one: u8, other: u8) -> bool {
+    one.is_ascii_alphanumeric() && other.is_ascii_alphanumeric() && !one.eq_ignore_ascii_case(&other)
+}
+
+/// The bytes of a name, alike for all that are [taken for](is_taken_for) each other: the wanted name's are the first of the other's, and
+/// behind them is nothing, a `_` or a blank.
+pub fn folded(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
+    plain(name).map(loosely)
+}
+
 /// True if some server takes a parameter, a cookie or a field of this other name, decoded, for the wanted one. PHP ends a name at a zero
 /// byte, drops spaces before it, makes a list of `user[]`, and reads `.`, a space and a `[` without its end as `_`. Rails and Express read
 /// `[user]` as `user`. ASP.NET ignores the case of names. Some servers drop a byte order mark, or spaces after a name.
 pub fn is_taken_for(name: impl Iterator<Item = u8>, wanted: &[u8]) -> bool {
-    const fn is_dropped(byte: u8) -> bool {
-        matches!(byte, b'[' | b']' | 0xef | 0xbb | 0xbf) || byte.is_ascii_whitespace()
-    }
-    fn plain(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
-        let begun = name.skip_while(|&byte| is_dropped(byte));
-        begun.take_while(|&byte| byte != 0).filter(|&byte| byte != b']')
-    }
-    const fn loosely(byte: u8) -> u8 {
-        if matches!(byte, b'.' | b' ' | b'[') { b'_' } else { byte.to_ascii_lowercase() }
-    }
     let mut name = plain(name);
     plain(wanted.iter().copied()).all(|byte| name.next().map(loosely) == Some(loosely(byte)))
         && match name.next() {

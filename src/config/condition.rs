@@ -3,11 +3,13 @@
 
 use super::client_address::{networks, read_networks};
 use super::schema::{
-    BODY_PATH, Draft, Flag, HEADER, HOST, Items, List, METHOD, Nested, PATH, REGEX, TEXT, Text, Typed, View,
-    Word, Words, flag, list, nested, object, text, word, words,
+    BODY_PATH, DAY_SPAN, Draft, Flag, HEADER, HOST, Items, List, METHOD, Nested, PATH, REGEX, TEXT, Text,
+    Typed, UTC_OFFSET, View, Word, Words, day_span, flag, list, nested, object, text, utc_offset, word,
+    words,
 };
+use crate::limit::UtcOffset;
 use crate::policy::index::MAX_CONDITIONS;
-use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
+use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, TimeTest, ValueTest};
 use crate::policy::normal::Normal;
 use crate::policy::pattern::Pattern;
 use crate::request::Property;
@@ -36,6 +38,7 @@ object! {
     route: Option<List<Text>> = list(&text(&TEXT), 1, 256).optional("The name of the Envoy route is one of these."),
     client_address: Option<List<Text>> = networks(1024)
         .optional("The [client's address](subjects.md#the-clients-address) lies in one of these networks."),
+    time: Option<Nested<TimeTestFields>> = nested(&TIME_TEST).optional("The time at which the request comes."),
     all: Option<List<Nested<ConditionFields>>> = list(&nested(&CONDITION), 1, 64).optional("All of these hold."),
     any: Option<List<Nested<ConditionFields>>> = list(&nested(&CONDITION), 1, 64).optional("At least one of these holds."),
     not: Option<Nested<ConditionFields>> = nested(&CONDITION).optional("This does not hold."),
@@ -90,6 +93,9 @@ pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
     if let Some(routes) = view.get(&CONDITION.route) {
         all.push(Condition::Route(bytes(&routes)));
     }
+    if let Some(time) = view.get(&CONDITION.time) {
+        all.push(Condition::Time(time_test(&time)));
+    }
     if let Some(each) = view.get(&CONDITION.all) {
         all.extend(read_all(&each));
     }
@@ -116,6 +122,32 @@ fn bytes(texts: &Items<'_, Text>) -> Vec<Vec<u8>> {
 fn host_test(host: &str) -> HostTest {
     let below = host.strip_prefix('*');
     below.map_or_else(|| HostTest::Exact(host.into()), |suffix| HostTest::Below(suffix.into()))
+}
+
+object! {
+    static TIME_TEST: TimeTestFields = "time_test",
+        "A test on the time, by the clock of the proxy: a span of some days. Without daylight saving time.";
+    days: List<Word<u8>> = list(const { &word(&DAYS) }, 1, 7).default(r#"["mon", "tue", "wed", "thu", "fri", "sat", "sun"]"#, "The days on which the span begins."),
+    hours: Text = text(&DAY_SPAN).default("\"00:00-24:00\"", "The span. The second time is not part of it. `22:00-06:00` ends on the next day."),
+    utc_offset: Text = text(&UTC_OFFSET).default("\"+00:00\"", "How far the local time is ahead of UTC."),
+}
+
+static DAYS: Words<u8> = words! {
+    "mon" => 0, "Monday.";
+    "tue" => 1, "Tuesday.";
+    "wed" => 2, "Wednesday.";
+    "thu" => 3, "Thursday.";
+    "fri" => 4, "Friday.";
+    "sat" => 5, "Saturday.";
+    "sun" => 6, "Sunday.";
+};
+
+fn time_test(view: &View<'_, TimeTestFields>) -> TimeTest {
+    TimeTest {
+        days: view.get(&TIME_TEST.days).iter().fold(0, |days, day| days | 1 << day),
+        span: day_span(view.get(&TIME_TEST.hours)).unwrap_or_default(),
+        offset: utc_offset(view.get(&TIME_TEST.utc_offset)).unwrap_or(UtcOffset::UTC),
+    }
 }
 
 object! {

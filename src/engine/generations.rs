@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A table of bounded size. It keeps two generations: when the younger one holds half of the bound, it becomes the older
-//! one, and the older one is forgotten.
+//! Tables whose keys clients choose: their hashing, and a table of bounded size. It keeps two generations: when the younger one holds half of
+//! the bound, it becomes the older one, and the older one is forgotten.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hash};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 
-use super::seed::Seed;
+/// Makes hashers that begin with a seed. In wasm the standard library has no random numbers and hashes with fixed keys, so an attacker could
+/// compute subjects that collide. A seed that clients cannot know prevents that.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seed(pub u64);
+
+impl BuildHasher for Seed {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.0);
+        hasher
+    }
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -83,6 +96,13 @@ impl<K: Eq + Hash, V> Generations<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hashes_differ_by_the_seed_and_by_nothing_else() {
+        let hash = |seed| Seed(seed).hash_one("subject");
+        assert_eq!(hash(1), hash(1));
+        assert_ne!(hash(1), hash(2));
+    }
 
     #[test]
     fn an_entry_is_forgotten_when_as_many_others_came_as_fit() {

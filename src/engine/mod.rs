@@ -24,7 +24,7 @@
 //! | `pipeline` | a host's connection to the store itself |
 //! | `metrics`, `report` | what is measured; when it is exported, and the log |
 //! | `failure` | what can go wrong with the store, and what to do about it |
-//! | `clock`, `generations`, `seed` | what the modules share |
+//! | `clock`, `generations` | what the modules share |
 //!
 //! The interface between the first two is small. The dispatch reports the `End` of each task. The requests report refunds,
 //! and which requests no longer wait. [`Engine`] only carries these from one to the other.
@@ -71,7 +71,6 @@ mod metrics;
 mod pipeline;
 mod report;
 mod requests;
-mod seed;
 mod stores;
 mod streams;
 mod timer;
@@ -524,6 +523,7 @@ impl Engine {
         }
         self.requests.expire_queued(now);
         self.requests.end_leases(now);
+        self.requests.renew(now);
         for store in self.stores.turns() {
             let Some(dispatch) = self.stores.get(store) else { continue };
             let completed = dispatch.tick(now);
@@ -547,6 +547,7 @@ impl Engine {
             self.requests.lines.next(),
             self.stores.iter().filter_map(Dispatch::opens).min(),
             self.requests.next_sync(),
+            self.requests.next_renewal(),
             self.requests.tally.usage.as_ref().and_then(Usage::due),
         ]);
         let due = Micros::earliest([
@@ -679,7 +680,8 @@ impl Engine {
             }
         }
         for (task, end) in tasks(&commands).zip(ends) {
-            if matches!((&task.work, &end), (Work::Settle { .. }, End::Failed)) {
+            let is_renewal = matches!(task.work, Work::Settle { due: Due::Renew(_), .. });
+            if matches!((&task.work, &end), (Work::Settle { .. }, End::Failed)) && !is_renewal {
                 self.lost_settlements = self.lost_settlements.saturating_add(1);
             }
             self.requests.ended(task, &end, (asked, now));
@@ -754,14 +756,20 @@ impl Engine {
             let (check, due) = (Rc::clone(&settlement.check), settlement.due);
             let store = self.stores.of_mut(&check);
             if !store.is_some_and(|store| store.settle(settlement)) {
-                self.lost_settlements = self.lost_settlements.saturating_add(1);
                 lost.push((check, due));
             }
         }
         for (check, due) in lost {
-            if let Due::Charge(units) = due {
-                self.requests.charge_ended(&check, units, false);
+            match due {
+                // It is due again a third of the `ttl` later.
+                Due::Renew(waiter) => {
+                    self.requests.renews(waiter, false);
+                    continue;
+                }
+                Due::Charge(units) => self.requests.charge_ended(&check, units, false),
+                Due::Refund(_) | Due::Release(_) => {}
             }
+            self.lost_settlements = self.lost_settlements.saturating_add(1);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{Ask, Invalid, LimitOutcome, MAX_WINDOW, RetryAfter, fits, units, win
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
-/// The most expiries of one subject: as many as four different ttls have at once.
+/// The most expiries of one subject. One ttl has up to 17 at once.
 const MAX_EXPIRIES: usize = 64;
 
 /// No permit lives longer: 366 days and a sixteenth, in microseconds.
@@ -100,6 +100,27 @@ impl Concurrency {
             *held = held.saturating_sub(u64::from(count));
         }
         state.permits.retain(|held| *held > 0);
+    }
+
+    /// Renews `count` permits that expire at `expiry`, as if requests had taken them now. Their requests still run: they get permits, also
+    /// if the old ones have expired, and if the limit is exceeded then. Returns the new expiry.
+    pub(super) fn renew(&self, state: &mut PermitsState, (expiry, count): (u64, u32), now: Micros) -> u64 {
+        let until = self.expiry(now);
+        let mut renewed = PermitsState::default();
+        for &(ends, held) in state.permits.iter().filter(|(ends, _)| *ends > now.0) {
+            let left = if ends == expiry { held.saturating_sub(count.into()) } else { held };
+            if left > 0 {
+                renewed.add(ends, left);
+            }
+        }
+        let has_room =
+            renewed.permits.len() < MAX_EXPIRIES || renewed.permits.iter().any(|(ends, _)| *ends == until);
+        if !has_room {
+            return expiry;
+        }
+        renewed.add(until, count.into());
+        *state = renewed;
+        until
     }
 }
 

@@ -161,6 +161,15 @@ impl Outcome {
         held.map(move |(limit, answer)| Permits { limit, expiry: answer.permit_expiry, count })
     }
 
+    /// The same with new expiries of its permits.
+    #[must_use]
+    pub fn with_expiries(&self, expiries: impl IntoIterator<Item = u64>) -> Self {
+        let mut renewed = self.clone();
+        let permits = renewed.limits.iter_mut().filter(|answer| answer.permit_expiry > 0);
+        permits.zip(expiries).for_each(|(answer, expiry)| answer.permit_expiry = expiry);
+        renewed
+    }
+
     /// When one more request would pass all limits and the ban.
     #[must_use]
     pub fn retry_after(&self) -> RetryAfter {

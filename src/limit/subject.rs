@@ -160,6 +160,20 @@ impl Subject {
             }
         }
     }
+
+    /// Renews permits of requests that still run. Returns their new expiries.
+    pub fn renew(&mut self, limits: &[Limit], permits: &[Permits], now: Micros) -> Vec<u64> {
+        let renew = |&Permits { limit, expiry, count }: &Permits| match (
+            limits.get(limit),
+            self.states.get_mut(limit),
+        ) {
+            (Some(Limit::Concurrency(of)), Some(State::Permits(state))) => {
+                of.renew(state, (expiry, count), now)
+            }
+            _ => expiry,
+        };
+        permits.iter().map(renew).collect()
+    }
 }
 
 /// Runs `$call` with a limit's algorithm and a state of its kind.

@@ -15,7 +15,7 @@ use core::mem::take;
 
 use super::matcher::{Condition, HostTest, PathTest, ValueTest};
 use crate::request::client_ip::{Bits, Network};
-use crate::request::pairs::{self, Semicolon};
+use crate::request::pairs::{self, Semicolon, Sent};
 use crate::request::{Request, Unreadable};
 use crate::sorted_map::sorted;
 
@@ -54,7 +54,15 @@ struct Filed {
     /// The conditions that do not need it.
     others: Places,
     /// The conditions that need it: in a query by the parameter's name, otherwise under an empty name.
-    names: Vec<(Box<[u8]>, Parts)>,
+    names: Vec<Named>,
+}
+
+/// The conditions on a parameter of this name. In the order of these fields: names that may be taken for each other begin alike.
+#[derive(Debug)]
+struct Named {
+    folded: Box<[u8]>,
+    name: Box<[u8]>,
+    parts: Parts,
 }
 
 /// Conditions by the part of a value that they name.
@@ -101,7 +109,7 @@ impl Index {
             }
         }
         let names = index.attributes.iter_mut().flat_map(|filed| &mut filed.names);
-        for (_, keys) in names.flat_map(|(_, parts)| parts) {
+        for (_, keys) in names.flat_map(|named| &mut named.parts) {
             *keys = sorted(take(keys));
         }
         index
@@ -116,12 +124,14 @@ impl Index {
         let Some(filed) = self.attributes.get_mut(filed) else { return };
         filed.others.remove(place);
         for Value { name, part, is } in values {
-            let named = filed.names.binary_search_by(|(other, _)| other.cmp(&name));
+            let folded: Box<[u8]> = pairs::folded(name.iter().copied()).collect();
+            let named =
+                filed.names.binary_search_by(|other| (&other.folded, &other.name).cmp(&(&folded, &name)));
             let named = named.unwrap_or_else(|at| {
-                filed.names.insert(at, (name, Vec::new()));
+                filed.names.insert(at, Named { folded, name, parts: Vec::new() });
                 at
             });
-            let Some((_, parts)) = filed.names.get_mut(named) else { return };
+            let Some(Named { parts, .. }) = filed.names.get_mut(named) else { return };
             match parts.iter_mut().find(|(other, _)| *other == part) {
                 Some((_, keys)) => keys.push((is, place)),
                 None => parts.push((part, vec![(is, place)])),
@@ -149,7 +159,7 @@ impl Filed {
     fn find<'a>(&'a self, request: &Request<'a>) -> Option<Places> {
         let mut found = self.others;
         let mut look_up = |value: &[u8]| {
-            self.names.iter().for_each(|(_, parts)| look_up(parts, value, &mut found));
+            self.names.iter().for_each(|named| look_up(&named.parts, value, &mut found));
         };
         let value = match &self.attribute {
             Attribute::Method => request.method().ok()?,
@@ -195,7 +205,12 @@ impl Filed {
             }
             request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
             for (name, value) in pairs::all_parameters(pairs, text) {
-                for (wanted, parts) in &self.names {
+                // It may be any name.
+                if name.has_wrong_escape() {
+                    return None;
+                }
+                self.look_up_named(name, |Named { name: wanted, parts, .. }| {
+                    request.count(|effort| effort.pairs = effort.pairs.saturating_add(1));
                     match name.names(wanted) {
                         Ok(false) => {}
                         Ok(true) if value.is_clear() => look_up(parts, &value.value(), &mut found),
@@ -205,10 +220,39 @@ impl Filed {
                             keys.for_each(|(_, place)| found.add(*place));
                         }
                     }
-                }
+                });
             }
         }
         Some(found)
+    }
+
+    /// Calls `with` for the names that a parameter may have: those that its name begins with, up to where some server may end it.
+    fn look_up_named<'s>(&'s self, name: Sent<'_>, mut with: impl FnMut(&'s Named)) {
+        let (mut rest, mut folded) = (self.names.as_slice(), name.folded());
+        for length in 0_usize.. {
+            let (is_whole, byte) = match rest {
+                [] => return,
+                // To compare it costs less than to look for it.
+                [only] => return with(only),
+                [first, ..] => (first.folded.len() == length, folded.next()),
+            };
+            if is_whole {
+                // The shortest are the first.
+                let count = rest.partition_point(|named| named.folded.len() == length);
+                let (whole, longer) = rest.split_at(count);
+                if byte.is_none_or(|byte| byte == b'_' || byte.is_ascii_whitespace()) {
+                    whole.iter().for_each(&mut with);
+                }
+                rest = longer;
+            }
+            let Some(byte) = byte else { return };
+            let at = |named: &Named| named.folded.get(length).copied();
+            rest = rest.get(rest.partition_point(|named| at(named) < Some(byte))..).unwrap_or_default();
+            if rest.first().and_then(at) != Some(byte) {
+                return;
+            }
+            rest = rest.get(..rest.partition_point(|named| at(named) == Some(byte))).unwrap_or_default();
+        }
     }
 }
 
@@ -251,7 +295,11 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
     let attribute = match condition {
         Condition::All(all) => return all.iter().for_each(|condition| require(condition, out)),
         Condition::Any(any) => return require_any(any, out),
-        Condition::Not(_) | Condition::Cookie(..) | Condition::Attribute(..) | Condition::Body(..) => return,
+        Condition::Not(_)
+        | Condition::Cookie(..)
+        | Condition::Attribute(..)
+        | Condition::Body(..)
+        | Condition::Time(_) => return,
         Condition::Method(names) => {
             names.iter().for_each(|name| add(Part::Whole, name));
             Attribute::Method

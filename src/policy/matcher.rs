@@ -6,11 +6,13 @@
 use super::key::LONGEST_HIDDEN;
 use super::normal::Normal;
 use super::pattern::{Pattern, Searches};
+use crate::limit::UtcOffset;
 use crate::request::client_ip::Network;
 use crate::request::pairs::{self, Pairs, Semicolon, Sent, Values};
 use crate::request::path::{Path, TrailingSlash};
 use crate::request::{Header, Property, Request, Unreadable};
 use crate::sorted_map::sorted;
+use crate::time::Micros;
 
 /// The result of a condition if a request can be read in two ways, and only one of them meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,19 @@ pub enum Condition {
     Route(Vec<Vec<u8>>),
     /// The client's address is in one of these.
     ClientAddress(Vec<Network>),
+    /// On the time.
+    Time(TimeTest),
+}
+
+/// A test on the time, by the proxy's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeTest {
+    /// The days on which the span begins, from Monday: a bit each.
+    pub days: u8,
+    /// The first minute of the span, and the first after it; a span that ends no later than it begins ends on the next day.
+    pub span: (u16, u16),
+    /// How far the local time is ahead of UTC.
+    pub offset: UtcOffset,
 }
 
 /// A test on the path.
@@ -142,7 +157,9 @@ impl Condition {
             | Self::Cookie(_, test)
             | Self::Attribute(_, test)
             | Self::Body(_, test) => test.searches(),
-            Self::Method(_) | Self::Host(_) | Self::Route(_) | Self::ClientAddress(_) => false,
+            Self::Method(_) | Self::Host(_) | Self::Route(_) | Self::ClientAddress(_) | Self::Time(_) => {
+                false
+            }
         }
     }
 
@@ -226,8 +243,26 @@ impl Condition {
             Self::ClientAddress(networks) => on_ambiguity.test(request.client(), |client| {
                 client.is_some_and(|client| networks.iter().any(|network| network.contains(client)))
             }),
+            Self::Time(test) => on_ambiguity.test(request.now(), |now| test.holds(now)),
         };
         (!holds).then_some(self)
+    }
+}
+
+impl TimeTest {
+    const DAY: u64 = 24 * 60;
+
+    fn holds(self, now: Micros) -> bool {
+        // Half a week and more before the epoch, so that local times behind UTC count up, too. The epoch is a Thursday.
+        let minutes =
+            (now.0 / 60_000_000 + 10 * Self::DAY).saturating_add_signed(self.offset.minutes().into());
+        let (day, minute) = (minutes / Self::DAY, minutes % Self::DAY);
+        let begins_on = |day: u64| self.days >> (day % 7) & 1 == 1;
+        let (from, to) = (u64::from(self.span.0), u64::from(self.span.1));
+        if from < to {
+            return begins_on(day) && (from..to).contains(&minute);
+        }
+        minute >= from && begins_on(day) || minute < to && begins_on(day - 1)
     }
 }
 
@@ -383,8 +418,8 @@ impl ValueTest {
             if values.is_empty() {
                 return self.holds_absent();
             }
-            let readings = values.into_iter().flat_map(Sent::readings);
-            on_ambiguity.over(readings, |value| self.holds(value, searches, on_ambiguity))
+            let mut test = |value| self.holds(value, searches, on_ambiguity);
+            on_ambiguity.over(values, |value| on_ambiguity.over(value.readings(), &mut test))
         })
     }
 }

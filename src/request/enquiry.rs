@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use super::pairs::{self, Semicolon};
 use super::{Attributes, Request, Unreadable, is_grpc};
+use crate::time::Micros;
 
 /// The method and the path of quota requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +75,10 @@ impl Attributes for Asked<'_> {
 
     fn header_lines(&self, name: &str) -> Result<usize, Unreadable> {
         if name.starts_with(':') { Ok(1) } else { self.attributes.header_lines(name) }
+    }
+
+    fn now(&self) -> Option<Micros> {
+        self.attributes.now()
     }
 
     fn has_body(&self) -> bool {

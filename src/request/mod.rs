@@ -18,6 +18,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::time::Micros;
 use body::{Body, FIELD, Wanted};
 use client_ip::Trust;
 use pairs::{LONGEST_PAIRS, MAX_PAIRS, Pairs, Query, Semicolon};
@@ -44,6 +45,11 @@ pub trait Attributes {
     /// # Errors
     /// [`Unreadable`]
     fn header_lines(&self, name: &str) -> Result<usize, Unreadable>;
+
+    /// The time, by the proxy's clock; `None` if it is not known.
+    fn now(&self) -> Option<Micros> {
+        None
+    }
 
     /// True if a body follows the headers, or if that is not known.
     fn has_body(&self) -> bool {
@@ -435,6 +441,14 @@ impl<'a> Request<'a> {
         let Some(header) = self.header("cookie")? else { return Ok(None) };
         let pairs = self.cookies.get_or_init(|| pairs::cookies(&header.value));
         Ok(Some((header, pairs)))
+    }
+
+    /// The time, by the proxy's clock.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if it is not known.
+    pub fn now(&self) -> Result<Micros, Unreadable> {
+        self.attributes.now().ok_or(Unreadable)
     }
 
     /// The hash of a value of this request, when it was kept.

@@ -10,7 +10,8 @@ use std::borrow::Cow;
 
 use super::Unreadable;
 use super::path::{Decoded, Plus, has_wrong_escape};
-use crate::body::is_taken_for;
+pub use crate::body::folded;
+use crate::body::{begin_differently, is_taken_for};
 use crate::inline_vec::InlineVec;
 
 /// The most pairs of a query or of a cookie header that are read. A string with more is ambiguous.
@@ -54,10 +55,11 @@ impl<'t> Sent<'t> {
         if raw.contains(&b'"') { Err(Unreadable) } else { Self { raw, whole, escaped }.clear() }
     }
 
-    /// The value, if all servers that decode it read the same value: its escapes are right, and it is UTF-8 without a zero byte (some end
-    /// the value there) and without a byte order mark (some drop it).
+    /// The value, if all servers that decode it read the same: its escapes are right, and it is UTF-8 without a zero byte, at which some
+    /// end it, and without a byte order mark, which some drop. Most values are ASCII without escapes.
     fn clear(self) -> Result<Self, Unreadable> {
         let is_clear = match self.escaped {
+            _ if self.raw.iter().all(|byte| matches!(byte, 1..=b'$' | b'&'..=0x7f)) => true,
             Some(_) if has_wrong_escape(self.raw) => false,
             _ if self.decoded().all(|byte| byte.is_ascii() && byte != 0) => true,
             _ => core::str::from_utf8(&self.value())
@@ -78,14 +80,32 @@ impl<'t> Sent<'t> {
     /// # Errors
     /// [`Unreadable`] if only some servers read it as that name. Servers also read a name with a wrong escape differently.
     pub fn names(&self, wanted: &[u8]) -> Result<bool, Unreadable> {
+        // The first byte tells most names apart.
+        if let ([first, ..], [other, ..]) = (self.raw, wanted)
+            && begin_differently(*first, *other)
+            && !self.raw.contains(&b'%')
+        {
+            return Ok(false);
+        }
         if self.equals(wanted) {
             return Ok(true);
         }
-        if has_wrong_escape(self.raw) || is_taken_for(self.decoded(), wanted) {
+        if self.has_wrong_escape() || is_taken_for(self.decoded(), wanted) {
             Err(Unreadable)
         } else {
             Ok(false)
         }
+    }
+
+    /// True if servers read it differently as a name, because a `%` in it begins no escape.
+    #[must_use]
+    pub fn has_wrong_escape(&self) -> bool {
+        has_wrong_escape(self.raw)
+    }
+
+    /// Its bytes as a name: see [`folded`].
+    pub fn folded(self) -> impl Iterator<Item = u8> + use<'t> {
+        folded(self.decoded())
     }
 
     /// True if its value is clear: see [`Sent::names`] for names.
@@ -162,23 +182,19 @@ struct Pair {
 }
 
 impl Pairs {
-    /// The pairs of `text`. A byte for which `ends` is true ends a pair.
-    fn parse(text: &[u8], ends: fn(u8) -> bool) -> Self {
+    /// The pairs of `text`, each ended by a byte that `ends` says.
+    fn parse(text: &[u8], ends: impl Fn(u8) -> bool) -> Self {
         let mut pairs = Self { pairs: Vec::new(), truncated: text.len() > LONGEST_PAIRS };
-        let (mut begin, mut equals) = (0, None);
-        let read = text.iter().copied().take(LONGEST_PAIRS).enumerate();
-        for (at, byte) in read {
-            if ends(byte) {
-                pairs.push(begin, equals, at);
-                if pairs.truncated {
-                    return pairs;
-                }
-                (begin, equals) = (at.saturating_add(1), None);
-            } else if byte == b'=' && equals.is_none() {
-                equals = Some(at);
+        let mut begin = 0_usize;
+        for pair in text.get(..LONGEST_PAIRS).unwrap_or(text).split(|&byte| ends(byte)) {
+            let end = begin.saturating_add(pair.len());
+            let equals = pair.iter().position(|&byte| byte == b'=');
+            pairs.push(begin, equals.map(|at| begin.saturating_add(at)), end);
+            if pairs.truncated {
+                break;
             }
+            begin = end.saturating_add(1);
         }
-        pairs.push(begin, equals, text.len().min(LONGEST_PAIRS));
         pairs
     }
 

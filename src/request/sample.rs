@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Attributes, Unreadable};
+use crate::time::Micros;
 
 /// A request made of given values. Starts as a GET of `/` on `localhost` from no address.
 #[derive(Clone, Debug)]
@@ -13,6 +14,7 @@ pub struct Sample {
     properties: BTreeMap<String, Vec<u8>>,
     unreadable: BTreeSet<String>,
     body: Option<Vec<u8>>,
+    at: Option<Micros>,
 }
 
 impl Default for Sample {
@@ -22,6 +24,7 @@ impl Default for Sample {
             properties: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             body: None,
+            at: None,
         };
         empty.header(":method", "GET").header(":path", "/").header(":authority", "localhost")
     }
@@ -36,6 +39,13 @@ impl Sample {
             self.headers.retain(|(line, _)| *line != name);
         }
         self.headers.push((name, value.as_ref().to_vec()));
+        self
+    }
+
+    /// At this time.
+    #[must_use]
+    pub const fn at(mut self, at: Micros) -> Self {
+        self.at = Some(at);
         self
     }
 
@@ -119,6 +129,10 @@ impl Attributes for Sample {
                 "content-length" => value != b"0",
                 _ => false,
             })
+    }
+
+    fn now(&self) -> Option<Micros> {
+        self.at
     }
 
     fn body(&self) -> Option<&[u8]> {

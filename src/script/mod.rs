@@ -516,18 +516,52 @@ impl Plan {
         form: Form,
         out: &mut Vec<u8>,
     ) -> bool {
+        self.permits(tag, (permits, &|_| Micros::ZERO), now, form, out)
+    }
+
+    /// Appends the one command that renews permits of one subject, whose requests still run. The reply is for [`Plan::renewed`].
+    /// Without permits, nothing is appended and the result is `false`.
+    pub fn renew(
+        &self,
+        tag: &[u8],
+        permits: &[Permits],
+        now: Option<Micros>,
+        form: Form,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let ttl = |limit: usize| self.ttl(limit).unwrap_or_default();
+        self.permits(tag, (permits, &ttl), now, form, out)
+    }
+
+    /// The lifetime of permits of the limit in this place, if it has permits.
+    pub fn ttl(&self, limit: usize) -> Option<Micros> {
+        match self.limits.get(limit)? {
+            Limit::Concurrency(limit) => Some(limit.ttl()),
+            _ => None,
+        }
+    }
+
+    fn permits(
+        &self,
+        tag: &[u8],
+        (permits, ttl): (&[Permits], &dyn Fn(usize) -> Micros),
+        now: Option<Micros>,
+        form: Form,
+        out: &mut Vec<u8>,
+    ) -> bool {
         if permits.is_empty() {
             return false;
         }
         self.linked.release.begin(form, permits.len(), 1, out);
-        let mut question = Vec::with_capacity(8 + 16 * permits.len());
+        let mut question = Vec::with_capacity(8 + 24 * permits.len());
         question.extend(time(now).to_le_bytes());
         for Permits { limit, expiry, count } in permits {
             let place = self.linked.order.iter().position(|place| place == limit);
             let suffix =
                 place.and_then(|place| self.linked.suffixes.get(place)).map_or(b"".as_slice(), Vec::as_slice);
             resp::bulk_of(out, &[&self.prefix, tag, suffix]);
-            question.extend([number(*expiry), i64::from(*count)].map(i64::to_le_bytes).as_flattened());
+            let numbers = [number(*expiry), i64::from(*count), number(ttl(*limit).0)];
+            question.extend(numbers.map(i64::to_le_bytes).as_flattened());
         }
         resp::bulk(out, &question);
         true

@@ -31,6 +31,22 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = i64> {
 }
 
 impl Plan {
+    /// Reads the reply to [`Plan::renew`]: `receipt` with the new expiries of its permits.
+    ///
+    /// # Errors
+    /// [`BadReply`] if it is another reply.
+    pub fn renewed(&self, receipt: &Outcome, reply: &Reply<'_>) -> Result<Outcome, BadReply> {
+        let expiries = match reply {
+            Reply::Bulk(Some(bytes)) => bytes.as_chunks::<8>().0,
+            Reply::Error(line) => return Err(BadReply::error(line)),
+            _ => return Err(BadReply::Unexpected),
+        };
+        if receipt.permits(1).count() != expiries.len() {
+            return Err(BadReply::Unexpected);
+        }
+        Ok(receipt.with_expiries(expiries.iter().map(|expiry| u64::from_le_bytes(*expiry))))
+    }
+
     /// Reads the reply to [`Plan::check`] or [`Plan::settle`].
     ///
     /// # Errors

@@ -215,7 +215,7 @@ fn a_release_names_the_limit_and_the_places_of_each_lease() {
     let words = words(|out| assert!(plan.release(TAG, &permits, Some(NOW), Form::Evalsha, out)));
     assert_eq!(words[2], b"2");
     assert_eq!(words[3..5], [b"weir:{p|s}:there".as_slice(), b"weir:{p|s}:here"]);
-    assert_eq!(numbers(&words[5]), [1_700_000_000_000_000, 70, 2, 80, 1]);
+    assert_eq!(numbers(&words[5]), [1_700_000_000_000_000, 70, 2, 0, 80, 1, 0]);
     let mut nothing = Vec::new();
     assert!(!plan.release(TAG, &[], Some(NOW), Form::Evalsha, &mut nothing));
     assert!(nothing.is_empty());

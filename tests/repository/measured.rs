@@ -373,16 +373,16 @@ mod searched {
             sum("states"),
             sum("seconds")
         );
-        let columns = "protocol | regions | workers | units | requests | time passes | leave | faults | states | paths | longest path | s";
-        let _ = writeln!(out, "| {columns} |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+        let columns =
+            "protocol | regions | workers | units | requests | time passes | leave | faults | states | paths";
+        let _ = writeln!(out, "| {columns} |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
         for row in rows {
             assert_eq!(row["is_complete"], true, "a row that was not searched to its end: {row}");
             let sizes = ["regions", "workers", "units", "requests", "passes", "leavers", "faults"];
             let sizes = sizes.map(|name| number(row, name).to_string()).join(" | ");
             let [states, paths] = ["states", "paths"].map(|name| grouped(number(row, name) as f64, 0));
-            let (longest, seconds) = (number(row, "longest"), number(row, "seconds"));
             let protocol = row["protocol"].as_str().expect("a name");
-            let _ = writeln!(out, "| {protocol} | {sizes} | {states} | {paths} | {longest} | {seconds} |");
+            let _ = writeln!(out, "| {protocol} | {sizes} | {states} | {paths} |");
         }
         out
     }

@@ -934,6 +934,8 @@ pub fn each_indebted() -> Vec<(&'static str, Limit)> {
 /// Limits, and when to ask them so that their state has the size that docs/sizing.md states.
 pub fn sizes() -> Vec<(&'static str, Limit, Vec<Micros>)> {
     let every = |step: &str, count: u64| (0..count).map(|i| START.plus(Micros(i * span(step).0))).collect();
+    // The clock goes back by a ttl three times.
+    let later = |back: u64| (0..16).map(move |i| START.plus(Micros::from_secs(16 * back + i)));
     vec![
         ("`fixed_window`, clock", fixed(100, "1m", Align::Clock), every("0", 2)),
         ("`fixed_window`, first, day, week, month", calendar(100, Period::Month, 0), every("0", 2)),
@@ -943,6 +945,11 @@ pub fn sizes() -> Vec<(&'static str, Limit, Vec<Micros>)> {
         ("`sliding_window`, 60 slots", sliding(100, "1m", "1s"), every("1s", 61)),
         ("`concurrency`, 1 expiry", in_flight(100, "16s"), every("0", 2)),
         ("`concurrency`, 17 expiries (the most of one `ttl`)", in_flight(100, "16s"), every("1s", 17)),
+        (
+            "`concurrency`, 64 expiries (the most)",
+            in_flight(100, "16s"),
+            (0..4).rev().flat_map(later).collect(),
+        ),
         ("`sliding_log`, 1 grant", log(10_000, "1h"), every("0", 1)),
         ("`sliding_log`, 100 grants", log(10_000, "1h"), every("1ms", 100)),
         ("`sliding_log`, 10000 grants", log(10_000, "1h"), every("1ms", 10_000)),

@@ -82,6 +82,15 @@ impl Store {
         self.call(|plan, tag, form, out| plan.settle(tag, units, receipt, now, form, out), Plan::outcome)
     }
 
+    /// Renews the permits of so many requests; the receipt for them from then on.
+    pub fn renew(&mut self, now: Option<Micros>, requests: u32, receipt: &Outcome) -> Outcome {
+        let permits: Vec<_> = receipt.permits(requests).collect();
+        self.call(
+            |plan, tag, form, out| assert!(plan.renew(tag, &permits, now, form, out)),
+            |plan, reply| plan.renewed(receipt, reply),
+        )
+    }
+
     pub fn release(&mut self, now: Option<Micros>, permits: &[Permits]) -> i64 {
         self.call(
             |plan, tag, form, out| assert!(plan.release(tag, permits, now, form, out)),

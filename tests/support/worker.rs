@@ -322,7 +322,10 @@ impl Worker {
                 subjects.map(|(keys, question)| task(&keys[0], question[0], question[1])).collect()
             }
             Verb::Refund => vec![task(&keys[0], 0, -first[1])],
-            Verb::Release => vec![task(&keys[0], first[2], first[1])],
+            Verb::Release | Verb::Renew => {
+                let verb = if first[3] > 0 { Verb::Renew } else { Verb::Release };
+                vec![Task { verb, ..task(&keys[0], first[2], first[1]) }]
+            }
         };
         Command { plan: Arc::clone(self.plan(&tasks[0].tag)), keeps, words, tasks }
     }
@@ -409,6 +412,7 @@ pub enum Verb {
     Check,
     Refund,
     Release,
+    Renew,
 }
 
 /// A check for this number of requests of one unit each.
@@ -429,6 +433,11 @@ pub fn charge(tag: &str, units: i64) -> Task {
 /// One place goes back.
 pub fn release(tag: &str, permit: i64) -> Task {
     Task { verb: Verb::Release, tag: tag.into(), requests: 1, number: permit }
+}
+
+/// The permit of a request that still runs is renewed.
+pub fn renew(tag: &str, permit: i64) -> Task {
+    Task { verb: Verb::Renew, ..release(tag, permit) }
 }
 
 impl Batch {
@@ -646,6 +655,11 @@ impl Reply {
         let Self::Numbers(numbers) = self else { panic!("{self:?} has no numbers") };
         numbers
     }
+}
+
+/// A permit is renewed, and this is its number from then on.
+pub fn renewed(permit: i64) -> Reply {
+    Reply::Numbers(vec![permit])
 }
 
 /// An entry of the journal is written.

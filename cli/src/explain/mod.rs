@@ -173,8 +173,17 @@ struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
+    /// The time at which the request comes.
+    fn now(&self) -> Micros {
+        match self.counts {
+            Counts::Nothing(now) | Counts::Replay(_, now) => now,
+            Counts::Redis(_) => date::now(),
+        }
+    }
+
     fn explain(&mut self, sample: &Sample) -> Result<Explanation<'a>, Failure> {
         let config = self.config;
+        let sample = &sample.clone().at(self.now());
         let body = request::body(config, sample);
         let request = request::request(config, sample, body.as_ref());
         let client = request.client().ok().flatten().map(|client| client.to_string());
@@ -260,7 +269,7 @@ impl<'a> Asking<'a> {
                 decision
             }
             None => {
-                let now = if let Counts::Nothing(now) = self.counts { now } else { date::now() };
+                let now = self.now();
                 let outcome = on(Subject::default(), now, ask);
                 Decision::new(&outcome, plan.limits(), 0, ask)
             }

@@ -161,7 +161,11 @@ impl Notes {
             let names_kind = ["plugin", "@type", "type_url"].contains(&name.as_str())
                 || name == "name"
                     && settings.is_some_and(|settings| !self.read.contains(&core::ptr::from_ref(settings)));
-            let text = value.text().filter(|text| (names_kind || are_annotations) && is_limit(text));
+            // Annotations name the plugins of Kong and the middlewares of Traefik, whose own names are free.
+            let names_others =
+                are_annotations && (name.ends_with("/plugins") || name.ends_with(".middlewares"));
+            let is_like = |text: &str| is_limit(text) || names_others && text.contains("limit");
+            let text = value.text().filter(|text| (names_kind || are_annotations) && is_like(text));
             if let Some(text) = text {
                 let what = if are_annotations { name } else { text };
                 self.add(rest(file, place.line, what));

@@ -120,7 +120,8 @@ fn of_condition(condition: &Condition, fields: &mut BTreeSet<Field>) {
         | Condition::Method(_)
         | Condition::Host(_)
         | Condition::Query(..)
-        | Condition::ClientAddress(_) => return,
+        | Condition::ClientAddress(_)
+        | Condition::Time(_) => return,
     };
     fields.insert(field);
 }

@@ -278,7 +278,7 @@ impl Options {
         if let Some(client) = client {
             request = request.property(&["source", "address"], client);
         }
-        Event { at: at.max(Micros(1)), took, line, request }
+        Event { at: at.max(Micros(1)), took, line, request: request.at(at) }
     }
 }
 

@@ -174,20 +174,43 @@ pub fn statuses(text: &str) -> Option<RangeInclusive<u16>> {
 /// Reads an offset from UTC: `+02:00`.
 #[must_use]
 pub fn utc_offset(text: &str) -> Option<UtcOffset> {
-    let number = |text: &str| {
-        let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
-        if is_number { text.parse::<i16>().ok() } else { None }
-    };
     let (sign, time) = text.split_at_checked(1)?;
-    let (hours, minutes) = time.split_once(':')?;
-    let (hours, minutes) = (number(hours)?, number(minutes).filter(|minutes| *minutes < 60)?);
-    let ahead = hours.saturating_mul(60).saturating_add(minutes);
+    let ahead = i16::try_from(minutes_of(time)?).ok()?;
     match sign {
         "+" if ahead <= 14 * 60 => Some(UtcOffset::from_minutes(ahead)),
         "-" if ahead <= 12 * 60 => Some(UtcOffset::from_minutes(ahead.saturating_neg())),
         _ => None,
     }
 }
+
+/// The minutes of hours and minutes, such as `09:30`.
+fn minutes_of(time: &str) -> Option<u16> {
+    let number = |text: &str| {
+        let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number { text.parse::<u16>().ok() } else { None }
+    };
+    let (hours, minutes) = time.split_once(':')?;
+    let minutes = number(minutes).filter(|minutes| *minutes < 60)?;
+    Some(number(hours)?.saturating_mul(60).saturating_add(minutes))
+}
+
+/// The first minute of a span of a day, and the first after it.
+#[must_use]
+pub fn day_span(text: &str) -> Option<(u16, u16)> {
+    let (from, to) = text.split_once('-')?;
+    let (from, to) = (minutes_of(from)?, minutes_of(to)?);
+    (from != to && from < 24 * 60 && to <= 24 * 60).then_some((from, to))
+}
+
+/// A span of a day.
+pub static DAY_SPAN: Syntax = Syntax {
+    name: "day_span",
+    allowed: "two times of a day, from `00:00` to `24:00`, such as `09:00-17:30` or `22:00-06:00`",
+    pattern: "^([01][0-9]|2[0-3]):[0-5][0-9]-(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$",
+    max: 11,
+    number: None,
+    check: |text| ok_if(day_span(text).is_some()),
+};
 
 /// Offsets from UTC; these are all that are in use.
 pub static UTC_OFFSET: Syntax = Syntax {

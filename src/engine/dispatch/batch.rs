@@ -57,6 +57,8 @@ pub(in crate::engine) enum Due {
     Charge(u64),
     /// Release the permits of this number of requests, which have ended.
     Release(u32),
+    /// Renew the permits of this request, which still runs.
+    Renew(Waiter),
 }
 
 impl Due {
@@ -95,6 +97,10 @@ impl Task {
             Work::Settle { due: Due::Release(requests), receipt } => {
                 let permits: Vec<_> = receipt.permits(*requests).collect();
                 plan.release(tag, &permits, None, form, out);
+            }
+            Work::Settle { due: Due::Renew(_), receipt } => {
+                let permits: Vec<_> = receipt.permits(1).collect();
+                plan.renew(tag, &permits, None, form, out);
             }
         }
     }
@@ -161,7 +167,9 @@ impl Command {
     fn script(&self) -> ScriptKind {
         match &*self.tasks {
             [Task { work: Work::Ask { .. } | Work::Lend { .. }, .. }] => ScriptKind::Check,
-            [Task { work: Work::Settle { due: Due::Release(_), .. }, .. }] => ScriptKind::Release,
+            [Task { work: Work::Settle { due: Due::Release(_) | Due::Renew(_), .. }, .. }] => {
+                ScriptKind::Release
+            }
             [Task { work: Work::Settle { .. }, .. }] => ScriptKind::Settle,
             _ => ScriptKind::CheckAll,
         }

@@ -15,7 +15,7 @@ use std::mem;
 
 use crate::config::{self, Config};
 use crate::engine::generations::Generations;
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::policy::{Denial, key, part_place};
 use crate::random::Random;
 use crate::resp;

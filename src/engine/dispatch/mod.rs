@@ -20,8 +20,8 @@ use std::rc::Rc;
 
 use super::clock::{Now, TICK};
 use super::failure::StoreFailure;
+use super::generations::Seed;
 use super::metrics::Samples;
-use super::seed::Seed;
 use super::{BatchId, Outgoing, StreamId};
 use crate::bridge;
 use crate::config::{Config, Region, Topology};
@@ -85,6 +85,9 @@ impl Command {
         let answered = |outcome| End::Answered(Rc::new(outcome));
         match &*self.tasks {
             [] => {}
+            [Task { work: Work::Settle { due: Due::Renew(_), receipt }, plan, .. }] => {
+                ends.push(answered(plan.renewed(receipt, reply)?));
+            }
             [Task { work: Work::Settle { .. }, .. }] => ends.push(End::Settled),
             [task] => ends.push(answered(task.plan.outcome(reply)?)),
             tasks @ [first, ..] => {

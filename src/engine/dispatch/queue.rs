@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::batch::{Batch, Command, Due, MAX_TASKS, Settlement, Task, Waiter, Work};
 use crate::config::Topology;
 use crate::engine::StreamId;
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::inline_vec::InlineVec;
 use crate::policy::{Check, Subject};
 use crate::script::{Form, Plan};
@@ -134,6 +134,7 @@ impl Queue {
                     Due::Refund(_) => Rc::ptr_eq(from, &receipt),
                     Due::Charge(_) => true,
                     Due::Release(_) => from.permits(1).eq(receipt.permits(1)),
+                    Due::Renew(_) => false,
                 }
             {
                 *other = both;

@@ -90,6 +90,7 @@ metrics! {
     request_bodies_over_share = engine.requests.bodies.over_share, "Bodies that were taken for unreadable, because as many requests of their client waited for bodies as half of the places that were left.";
     journal_dropped = engine.stores.iter().map(|store| store.journal_dropped()).sum(), "Denials that are not in the journal although they were drawn.";
     usage_merged = engine.requests.tally.usage.as_ref().map_or(0, |usage| usage.merged), "How often units counted in the usage journal for the others of a policy, because more than 16,384 subjects of a worker waited to be written.";
+    usage_dropped = engine.requests.tally.usage.as_ref().map_or(0, |usage| usage.dropped), "Subjects whose usage a worker that ended could not write to the usage journal: Redis did not answer for a minute.";
     local_merged = engine.requests.local_merged(), "Grants of `sliding_log` limits that count as long as a later one under `on_failure: local`, because a worker's memory for them is bounded.";
     debits_sent = engine.requests.debits.counts.sent, "Units that this region has granted under `debit` and charged in other regions, each region counted.";
     debits_dropped = engine.requests.debits.counts.dropped, "Units that this region has granted under `debit` and not charged in other regions: they no longer mattered, there were too many subjects, or the worker ended.";

@@ -10,7 +10,7 @@
 use std::hash::BuildHasher as _;
 
 use crate::config;
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::time::Micros;
 
 /// The number of subjects that are counted for each that is shown.

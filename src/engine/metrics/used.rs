@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::mem;
 
 use crate::config::{self, Config};
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::inline_vec::InlineVec;
 use crate::policy::Check;
 use crate::script::usage::{Interval, Used, Write, others};
@@ -62,6 +62,8 @@ pub(in crate::engine) struct Usage {
     number: u64,
     /// The number of times that usage was counted for others, because too many subjects waited.
     pub merged: u64,
+    /// The number of subjects whose usage was dropped, because the worker ended and the store did not answer.
+    pub dropped: u64,
 }
 
 impl Usage {
@@ -82,6 +84,7 @@ impl Usage {
             due: None,
             number: 0,
             merged: 0,
+            dropped: 0,
         })
     }
 
@@ -140,6 +143,7 @@ impl Usage {
         } else if self.waiting() == 0 {
             self.gives_up = None;
         } else if *self.gives_up.get_or_insert_with(|| uptime.plus(PATIENCE)) <= uptime {
+            self.dropped = self.dropped.saturating_add(self.waiting() as u64);
             self.subjects.clear();
             self.leaving.clear();
             self.write = None;

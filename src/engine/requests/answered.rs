@@ -22,6 +22,9 @@ impl Requests {
     pub fn ended(&mut self, task: &Task, end: &End, (asked, now): (Micros, Now)) {
         let check = &task.check;
         match (&task.work, end) {
+            (Work::Settle { due: Due::Renew(waiter), receipt }, end) => {
+                self.renewed(*waiter, (check, receipt), end, now);
+            }
             (_, End::Answered(outcome)) => self.answered(task, outcome, true, (asked, now)),
             (Work::Ask { waiters, .. }, End::Unacknowledged(outcome)) => {
                 // `on_failure` decides these requests. After that, the grant is one that comes too late.

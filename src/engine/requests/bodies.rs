@@ -21,7 +21,7 @@ use crate::config::BeforeBody;
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{NotAsked, Slots, Task, Waiter};
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::engine::{Action, Release, StreamId};
 use crate::limit::{Outcome, RetryAfter};
 use crate::policy::{Check, Mode};
@@ -117,6 +117,7 @@ impl Requests {
             check: Rc::new(check),
             answer: None,
             in_flight: false,
+            renews: false,
             receipt: None,
             settling: None,
         };

@@ -35,7 +35,8 @@ impl Requests {
             }
         }
         let mut late = Vec::new();
-        for (place, Part { check, receipt, settling, in_flight, .. }) in request.parts.iter_mut().enumerate()
+        for (place, Part { check, receipt, settling, in_flight, renews, .. }) in
+            request.parts.iter_mut().enumerate()
         {
             let settle = self.config.settle(check);
             let cost = settling.as_mut().map(|settling| settling.at_end(settle, check.cost, now.uptime));
@@ -49,7 +50,10 @@ impl Requests {
             if let Some(cost) = cost {
                 self.settle_cost(check, cost, receipt, now);
             }
-            self.settle(check, Due::Release(1), receipt, now);
+            // What the renewal replies is released then: until it is known which permits these are, they could be those of another request.
+            if !*renews {
+                self.settle(check, Due::Release(1), receipt, now);
+            }
         }
         if !late.is_empty() {
             request.state = State::Ended(late);

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use super::pairs::Pairs;
 use crate::config::Config;
 use crate::engine::dispatch::Charges;
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::inline_vec::InlineVec;
 use crate::policy::{Check, Subject};
 use crate::time::Micros;

@@ -62,6 +62,7 @@ impl Requests {
                     self.tally.totals.delayed = self.tally.totals.delayed.saturating_add(1);
                     request.tally(&mut self.tally, false);
                     request.state = State::Held { due };
+                    self.permits.admitted(now);
                     return;
                 }
                 has_no_place = true;
@@ -74,6 +75,7 @@ impl Requests {
         let action = match verdict {
             Verdict::Admit(_) => {
                 request.admit(&self.config, now.uptime);
+                self.permits.admitted(now);
                 self.decided.admitted = self.decided.admitted.saturating_add(1);
                 Action::Admit
             }

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use crate::config::DenialTtl;
 use crate::decision::{Decision, LimitStatus};
 use crate::engine::generations::Generations;
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::limit::{Limit, Member, RetryAfter};
 use crate::policy::Check;
 use crate::time::Micros;

@@ -25,7 +25,7 @@ use std::rc::Rc;
 use super::denied;
 use super::pairs::Pairs;
 use crate::decision::{Decision, LimitStatus};
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::inline_vec::InlineVec;
 use crate::limit::{Limit, LimitOutcome, Outcome, RetryAfter};
 use crate::policy::{Check, Lease, Subject};

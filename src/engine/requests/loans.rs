@@ -13,7 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::inline_vec::InlineVec;
 use crate::policy::{Check, Mode, Subject};
 use crate::time::Micros;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use crate::engine::dispatch::Due;
 use crate::engine::generations::Generations;
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter, Subject};
 use crate::policy::Check;
 use crate::time::Micros;
@@ -67,10 +67,19 @@ impl Local {
             Due::Release(requests) => {
                 return subject.release(&receipt.permits(requests).collect::<Vec<_>>());
             }
+            // See `Self::renew`.
+            Due::Renew(_) => return,
         };
         subject.settle(shares, None, now, units, receipt);
         let merged = subject.condense(shares, now, most);
         self.merged = self.merged.saturating_add(merged);
+    }
+
+    /// Renews the permits of a request that still runs. Returns the receipt for it from then on.
+    pub fn renew(&mut self, check: &Check, shares: &[Limit], receipt: &Outcome, now: Micros) -> Rc<Outcome> {
+        let permits: Vec<_> = receipt.permits(1).collect();
+        let expiries = self.subject(check).renew(shares, &permits, now);
+        Rc::new(receipt.with_expiries(expiries))
     }
 
     /// The store has recovered.

@@ -10,6 +10,7 @@
 //! | `bodies.rs`, `queued.rs` | what a request may wait for before or after it is decided: its body, a permit |
 //! | `denied.rs`, `lease.rs`, `pairs.rs`, `local.rs` | what is known without asking |
 //! | `settling.rs` | refunds, and the true cost of a request |
+//! | `renewals.rs` | the permits of requests that run longer than a permit lives |
 //! | `across.rs`, `loans.rs`, `debits.rs` | limits that several regions share |
 
 mod across;
@@ -25,6 +26,7 @@ mod loans;
 mod local;
 mod pairs;
 mod queued;
+mod renewals;
 mod request;
 mod settling;
 mod submitted;
@@ -33,8 +35,8 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::dispatch::{Settlement, Slots, Waiter};
+use super::generations::Seed;
 use super::metrics::Tally;
-use super::seed::Seed;
 use super::{Release, StreamId};
 use crate::body::Ids;
 use crate::config::Config;
@@ -54,6 +56,7 @@ use loans::Loans;
 use local::Local;
 use pairs::Pairs;
 use queued::Lines;
+use renewals::Renewals;
 use request::{Request, State};
 
 /// The number of decided requests, by decision.
@@ -126,6 +129,7 @@ pub(super) struct Requests {
     /// For each store what workers count by themselves without it.
     local: Vec<Local>,
     pub lines: Lines,
+    permits: Renewals,
     /// The number of requests that arrived.
     came: u64,
     pub bodies: Bodies,
@@ -143,6 +147,7 @@ pub(super) struct Requests {
 
 impl Requests {
     pub fn new(config: Rc<Config>, seed: u64) -> Self {
+        let permits = Renewals::new(&config);
         let (stores, interval) = (config.regions.all.len(), config.regions.sync_interval);
         Self {
             tally: Tally::new(&config, seed),
@@ -160,6 +165,7 @@ impl Requests {
             borrowed_of: vec![0; stores],
             local: (0..stores).map(|_| Local::new(Seed(seed))).collect(),
             lines: Lines::new(Seed(seed)),
+            permits,
             came: 0,
             bodies: Bodies::default(),
             decided: Decided::default(),

@@ -29,7 +29,7 @@ use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::limit::RetryAfter;
 use crate::policy::{Check, Mode, OnFailure, Queue};
 use crate::sorted_map::SortedMap;

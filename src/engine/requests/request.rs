@@ -22,6 +22,8 @@ pub(super) struct Part {
     pub answer: Option<CheckAnswer>,
     /// A batch in flight asks the store about it, so the store may grant it, even if the request is decided meanwhile.
     pub in_flight: bool,
+    /// A batch renews its permits, or is about to.
+    pub renews: bool,
     /// The grant, if there was one: what to refund if the request is rejected, and what to release when it ends.
     pub receipt: Option<Receipt>,
     /// Reads the true cost in its response; `None` before it is admitted, and when it is settled.

@@ -29,13 +29,13 @@ impl Requests {
             match due {
                 Due::Charge(units) => self.owe(check, units, now),
                 Due::Refund(units) => self.debits.refunded(check, units),
-                Due::Release(_) => {}
+                Due::Release(_) | Due::Renew(_) => {}
             }
         }
         match due {
             Due::Charge(units) => self.tally.units(check, UnitKind::Charged, units, receipt.at()),
             Due::Refund(units) => self.tally.units(check, UnitKind::Refunded, units, receipt.at()),
-            Due::Release(_) => {}
+            Due::Release(_) | Due::Renew(_) => {}
         }
         match receipt {
             // A policy without `concurrency` limits holds no permits.

@@ -30,7 +30,14 @@ impl Requests {
     pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, is_enquiry: bool, now: Now) -> bool {
         let part = |check: Check| {
             let answer = self.denied.look_up(&enforced(&check), now.host).map(CheckAnswer::DeniedUntil);
-            Part { check: Rc::new(check), answer, in_flight: false, receipt: None, settling: None }
+            Part {
+                check: Rc::new(check),
+                answer,
+                in_flight: false,
+                renews: false,
+                receipt: None,
+                settling: None,
+            }
         };
         let mut parts = checks.map(part);
         self.borrow(&mut parts, now);

@@ -11,9 +11,11 @@ use std::borrow::Cow;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, Status};
 
+use super::super::now;
 use super::reply;
 use crate::request::{Attributes, Unreadable};
 use crate::session::Exchange;
+use crate::time::Micros;
 
 /// The attributes of the request whose stream is effective.
 pub(super) struct HostAttributes {
@@ -88,6 +90,10 @@ impl Attributes for HostAttributes {
         });
         let lines = lines.as_ref().map_err(|unreadable| *unreadable)?;
         Ok(lines.iter().filter(|header| *header == name).count())
+    }
+
+    fn now(&self) -> Option<Micros> {
+        Some(now())
     }
 
     fn has_body(&self) -> bool {

@@ -633,3 +633,126 @@ fn a_store_that_fails_costs_the_reservation_at_most() {
     worker.close(1);
     assert_eq!(worker.drain(), [], "a charge is not sent twice");
 }
+
+/// Requests of ann that are granted this permit.
+fn hold(worker: &mut Worker, streams: std::ops::RangeInclusive<StreamId>, permit: i64) {
+    let count = i64::from(streams.end() - streams.start() + 1);
+    worker.all_wait(streams, "ann");
+    assert_eq!(worker.answer([granted(count).permit(permit)]).len(), usize::try_from(count).unwrap());
+}
+
+#[test]
+fn a_permit_is_renewed_for_as_long_as_its_request_runs() {
+    let mut worker = Worker::new(DENY, [policy(PLACES)]);
+    hold(&mut worker, 1..=2, 7);
+    worker.idle(ms(19_900));
+    assert_eq!(worker.drain(), [], "a request that ends sooner costs nothing more");
+    worker.idle(ms(200));
+    for period in 0..500 {
+        let permit = if period == 0 { 7 } else { 1_000 + period };
+        let batch = worker.batch();
+        assert_eq!(batch.tasks(), [renew("p0|ann", permit), renew("p0|ann", permit)], "period {period}");
+        let replies = batch.each(renewed(1_001 + period));
+        assert_eq!(worker.reply(&batch, replies), []);
+        if period == 250 {
+            worker.close(1);
+            assert_eq!(worker.drain(), [release("p0|ann", 1_251)]);
+            hold(&mut worker, 3..=3, 1_251);
+        }
+        worker.now = worker.now.plus(secs(20));
+        worker.engine.tick(worker.now);
+        worker.idle(ms(10));
+    }
+    worker.close(2);
+    worker.close(3);
+    assert_eq!((worker.engine.request_count(), worker.engine.counters().settlements_lost), (0, 0));
+}
+
+/// What becomes of a permit whose renewal is on its way: name, whether the request ends before the renewal does, how the renewal ends, and what
+/// the worker sends after that, when the request has ended.
+type Renewal = (&'static str, bool, Option<Reply>, &'static [(Verb, i64)]);
+
+#[test]
+fn a_permit_whose_renewal_is_on_its_way_is_released_once() {
+    let rows: [Renewal; 6] = [
+        ("answered, and ended", false, Some(renewed(9)), &[(Verb::Release, 9)]),
+        ("ended, and answered", true, Some(renewed(9)), &[(Verb::Release, 9)]),
+        ("no answer, and ended", false, None, &[(Verb::Release, 7)]),
+        // Which permit it has is not known: it ends with its ttl.
+        ("ended, and no answer", true, None, &[]),
+        ("refused, and ended", false, Some(error("OOM command not allowed")), &[(Verb::Release, 7)]),
+        ("ended, and refused", true, Some(error("OOM command not allowed")), &[]),
+    ];
+    for (row, ends_first, reply, wanted) in rows {
+        let mut worker = Worker::new(DENY, [policy(PLACES)]);
+        hold(&mut worker, 1..=1, 7);
+        worker.idle(secs(20));
+        worker.idle(ms(10));
+        let batch = worker.batch();
+        assert_eq!(batch.tasks(), [renew("p0|ann", 7)], "{row}");
+        if ends_first {
+            worker.close(1);
+            assert_eq!(worker.drain(), [], "{row}");
+        }
+        match reply {
+            Some(reply) => assert_eq!(worker.reply(&batch, [reply]), [], "{row}"),
+            None => assert_eq!(worker.fail(&batch), [], "{row}"),
+        }
+        if !ends_first {
+            worker.close(1);
+        }
+        let found: Vec<_> = worker.drain().into_iter().map(|task| (task.verb, task.number)).collect();
+        assert_eq!(found, wanted, "{row}");
+        assert_eq!(
+            (worker.engine.request_count(), worker.engine.counters().settlements_lost),
+            (0, 0),
+            "{row}"
+        );
+    }
+}
+
+#[test]
+fn a_renewal_that_got_no_answer_is_sent_again_a_third_of_the_ttl_later() {
+    let mut worker = Worker::new(DENY, [policy(PLACES), policy(&PLACES.replace("60s", "6s"))]);
+    assert_eq!(worker.arrive(1, &["ann", "ann"]), None);
+    let batch = worker.batch();
+    let replies = [granted(1).permit(70), granted(1).permit(6)];
+    assert_eq!(worker.reply(&batch, replies).len(), 1);
+    let mut found = Vec::new();
+    for second in 1..=40 {
+        worker.idle(secs(1));
+        while let Some(batch) = worker.next_batch() {
+            found.extend(batch.tasks().into_iter().map(|task| (second, task.tag, task.number)));
+            worker.fail(&batch);
+        }
+    }
+    let seconds = |tag: &str, permit: i64| {
+        let of = found.iter().filter(|(_, other, number)| other == tag && *number == permit);
+        of.map(|(second, ..)| *second).collect::<Vec<_>>()
+    };
+    assert_eq!(seconds("p0|ann", 70), [20, 40]);
+    // A batch that failed a moment before may delay one.
+    let short = seconds("p1|ann", 6);
+    assert!(
+        (19..=20).contains(&short.len()) && short.windows(2).all(|pair| pair[1] - pair[0] <= 3),
+        "{short:?}"
+    );
+}
+
+/// Without the store, a worker's own permits are renewed, too.
+#[test]
+fn permits_of_a_worker_alone_hold_for_as_long_as_their_requests_run() {
+    let mut worker = Worker::new(LOCAL, [policy(PLACES)]);
+    worker.all_wait(1..=5, "ann");
+    assert_eq!(worker.lose().iter().filter(|(_, admitted)| *admitted).count(), 5);
+    for second in 0..200 {
+        worker.idle(secs(1));
+        while let Some(batch) = worker.next_batch() {
+            worker.fail(&batch);
+        }
+        let stream = 10 + second;
+        let decided = worker.arrive(stream, &["ann"]);
+        let admitted = decided.or_else(|| worker.lose().first().map(|(_, admitted)| *admitted));
+        assert_eq!(admitted, Some(false), "second {second}");
+    }
+}

@@ -259,20 +259,27 @@ fn a_worker_that_ends_writes_at_once_and_one_after_the_other() {
     assert!(worker.engine.may_end());
 }
 
-/// If the store does not answer, a worker that ends waits a minute for its answer, and what is not written then is lost.
+/// If the store does not answer, a worker that ends waits a minute for its answer, and what is not written then is lost, and counted: what
+/// waits behind the write that got no answer, too.
 #[test]
 fn a_worker_that_ends_gives_up_after_a_minute() {
     let mut worker = worker(&[policy(BUCKET)]);
-    admit(&mut worker, 1, 1, "ann");
+    for stream in 1..=300 {
+        admit(&mut worker, stream, 1, &format!("s{stream}"));
+    }
     worker.engine.retire();
     let ended = worker.now;
+    let dropped = |worker: &mut Worker| measured(worker).get("weir.usage_dropped").copied();
     while !worker.engine.may_end() {
         if let Some(batch) = worker.next_batch() {
             worker.fail(&batch);
         }
+        assert_eq!(dropped(&mut worker), None);
         let due = worker.next_tick().expect("it goes on");
         worker.idle(due.since(worker.now).max(ms(1)));
     }
+    assert_eq!(dropped(&mut worker), Some(300));
+    assert_eq!(measured(&mut worker).get("weir.usage_waiting"), None);
     assert!((secs(60)..secs(69)).contains(&worker.now.since(ended)), "{:?}", worker.now.since(ended));
     assert!(worker.next_batch().is_none());
 }

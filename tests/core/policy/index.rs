@@ -42,7 +42,7 @@ fn leaf() -> impl Strategy<Value = Value> {
         })
     };
     let parameter = (
-        select(vec!["q", "a b"]),
+        select(vec!["q", "a b", "a_b", "q_x", "[q"]),
         select(vec![
             json!({"exact": "1"}),
             json!({"exact": "2"}),
@@ -173,7 +173,7 @@ fn sample() -> impl Strategy<Value = Sample> {
     ];
     let pairs = [
         "q=1", "q=2", "%71=%31", "q=1%202", "q=1+2", "q", "q=", "q=11", "a+b=1", "a%20b=2", "=1", "r=1",
-        "Q=1",
+        "Q=1", "q[x]=1", "q[x[=1", "q%00x=1", "+q%09=1", "[q]=1", "a.b=1", "a_b=1", "q.x=2", "%zz=1",
     ];
     let joined = |joint: &'static str| {
         vec(select(pairs.to_vec()), 0..4).prop_map(move |pairs| format!("?{}", pairs.join(joint)))

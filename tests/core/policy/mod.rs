@@ -16,6 +16,7 @@ use weir::policy::{Check, Denial, Mode};
 use weir::request::pairs::{self, LONGEST_PAIRS};
 use weir::request::sample::Sample;
 use weir::request::{Digest, Request};
+use weir::time::Micros;
 
 const LIMITS: &str = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
 
@@ -733,6 +734,60 @@ fn subjects() {
         let config = policy(&format!(r#""subject": [{parts}]"#));
         (row, tag(&config, &request(text)), (*wanted).to_owned())
     }));
+}
+
+/// A test on the time, a day from Monday, the minute and second, and whether the test holds then.
+#[rustfmt::skip]
+const TIMES: &[(&str, u64, (u64, u64, u64), bool)] = &[
+    (r#"{}"#, 0, (0, 0, 0), true),
+    (r#"{"hours": "09:00-17:30"}"#, 2, (8, 59, 59), false),
+    (r#"{"hours": "09:00-17:30"}"#, 2, (9, 0, 0), true),
+    (r#"{"hours": "09:00-17:30"}"#, 2, (17, 29, 59), true),
+    (r#"{"hours": "09:00-17:30"}"#, 2, (17, 30, 0), false),
+    (r#"{"hours": "17:30-24:00"}"#, 2, (23, 59, 59), true),
+    (r#"{"hours": "17:30-24:00"}"#, 3, (0, 0, 0), false),
+    (r#"{"hours": "17:30-00:00"}"#, 2, (23, 59, 59), true),
+    (r#"{"hours": "17:30-00:00"}"#, 3, (0, 0, 0), false),
+    (r#"{"days": ["sat", "sun"]}"#, 4, (23, 59, 59), false),
+    (r#"{"days": ["sat", "sun"]}"#, 5, (0, 0, 0), true),
+    (r#"{"days": ["sat", "sun"]}"#, 6, (23, 59, 59), true),
+    (r#"{"days": ["sat", "sun"]}"#, 7, (0, 0, 0), false),
+    // The night of Friday ends on Saturday.
+    (r#"{"days": ["fri"], "hours": "22:00-06:00"}"#, 4, (5, 0, 0), false),
+    (r#"{"days": ["fri"], "hours": "22:00-06:00"}"#, 4, (21, 59, 59), false),
+    (r#"{"days": ["fri"], "hours": "22:00-06:00"}"#, 4, (22, 0, 0), true),
+    (r#"{"days": ["fri"], "hours": "22:00-06:00"}"#, 5, (5, 59, 59), true),
+    (r#"{"days": ["fri"], "hours": "22:00-06:00"}"#, 5, (6, 0, 0), false),
+    (r#"{"days": ["fri"], "hours": "22:00-06:00"}"#, 5, (22, 0, 0), false),
+    (r#"{"days": ["sun"], "hours": "22:00-06:00"}"#, 7, (5, 0, 0), true),
+    (r#"{"days": ["mon"], "hours": "00:00-01:00", "utc_offset": "+02:00"}"#, 6, (22, 0, 0), true),
+    (r#"{"days": ["mon"], "hours": "00:00-01:00", "utc_offset": "+02:00"}"#, 7, (0, 0, 0), false),
+    (r#"{"days": ["sun"], "hours": "23:00-24:00", "utc_offset": "-05:30"}"#, 7, (4, 30, 0), true),
+    (r#"{"days": ["sun"], "hours": "23:00-24:00", "utc_offset": "-05:30"}"#, 7, (5, 30, 0), false),
+];
+
+#[test]
+fn times() {
+    let at = |day: u64, (hour, minute, second): (u64, u64, u64)| {
+        const MONDAY: u64 = 1_795_392_000;
+        Micros::from_secs(MONDAY + day * 86_400 + hour * 3_600 + minute * 60 + second)
+    };
+    each(TIMES.iter().flat_map(|(test, day, clock, wanted)| {
+        let holds = |fields: String, request: &Sample| evaluate(&policy(&fields), request).is_ok();
+        let request = request("GET /").at(at(*day, *clock));
+        let row = |what: &str| format!("{test}: day {day}, {clock:?}{what}");
+        [
+            (row(""), holds(format!(r#""match": {{"time": {test}}}"#), &request), *wanted),
+            (row(", not"), holds(format!(r#""match": {{"not": {{"time": {test}}}}}"#), &request), !wanted),
+            (row(", exempt"), holds(format!(r#""exempt": [{{"time": {test}}}]"#), &request), !wanted),
+        ]
+        .map(|(row, found, wanted)| (row, found.to_string(), wanted.to_string()))
+    }));
+    let nights = policy(r#""match": {"time": {"days": ["wed"], "hours": "22:00-06:00"}}"#);
+    let at = |seconds| evaluate(&nights, &request("GET /").at(Micros::from_secs(seconds))).is_ok();
+    assert_eq!([0, 6 * 3_600].map(at), [true, false], "the epoch is a Thursday");
+    let unknown = r#""match": {"time": {}}, "exempt": [{"time": {}}]"#;
+    assert!(evaluate(&policy(unknown), &request("GET /")).is_ok(), "without a clock, it is in doubt");
 }
 
 /// The steps of `normalize`, a value, and what it becomes.

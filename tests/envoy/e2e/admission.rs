@@ -17,6 +17,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("40 at once on a limit of 10: two envoys, concurrency 2", forty_on_ten::<2, 2>),
     ("the quota comes back as time passes", the_quota_comes_back),
     ("subjects are limited apart: by a header", subjects_are_limited_apart),
+    ("a policy applies at its hours, and no other", hours),
     ("a denial by one policy gives back what another granted", a_denial_gives_back_other_grants),
     ("a subject over its limit costs redis nothing", a_denied_subject_costs_nothing),
     ("100 bursts on a limit of 10, two envoys of two workers: each admits 10", a_hundred_bursts_are_exact),
@@ -62,6 +63,25 @@ fn subjects_are_limited_apart() {
         .map(|user| world.send(&get().header("x-user", user)).status)
         .collect();
     assert_eq!(statuses, [200, 200, 429, 429, 200]);
+}
+
+/// An hour before and after this minute, and the hours that are left.
+fn hours() {
+    let seconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_secs();
+    let clock = |seconds: u64| format!("{:02}:{:02}", seconds / 3_600 % 24, seconds / 60 % 60);
+    let (from, to) = (clock(seconds + 23 * 3_600), clock(seconds + 3_600));
+    let policy = |name: &str, hours: String, burst: usize| {
+        let limit =
+            format!(r#"{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": {burst}}}"#);
+        format!(
+            r#"{{"name": "{name}", "match": {{"time": {{"hours": "{hours}"}}}}, "subject": [{{"literal": "s"}}], "limits": [{limit}]}}"#
+        )
+    };
+    let policies = [policy("now", format!("{from}-{to}"), 3), policy("later", format!("{to}-{from}"), 1)];
+    let world = World::of(&format!(r#"{{{PATIENT}, "policies": [{}]}}"#, policies.join(", ")), 2, 1);
+    assert_eq!(world.burst(8, &get()), Statuses(vec![(200, 3), (429, 5)]));
+    assert_eq!(world.total("wasmcustom.weir.policy.later.requests.allowed.redis"), 0);
 }
 
 fn a_denial_gives_back_other_grants() {

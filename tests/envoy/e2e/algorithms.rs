@@ -2,6 +2,8 @@
 //! Every algorithm, through the filter, on the clock of a real Redis. The tables of `support/spec.rs` have the answers to the microsecond;
 //! these tests show the part of them that a client sees.
 
+use std::time::{Duration, Instant};
+
 use crate::support::eventually;
 use crate::support::http::{self, Exchange, Request};
 use crate::support::weir::{PATIENT, Statuses, World, get};
@@ -18,6 +20,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("concurrency: a place is free again when its request ends: by a timeout", places_return::<TIMEOUT>),
     ("concurrency: a place is free again when its request ends: by a reset", places_return::<RESET>),
     ("concurrency: a place is free again when its request ends: by its client", places_return::<CLIENT>),
+    ("concurrency: an open request keeps its place for longer than the ttl", an_open_request_keeps_its_place),
     ("concurrency: what a killed envoy held comes back after the ttl", a_killed_envoy_leaks_nothing),
 ];
 
@@ -152,6 +155,25 @@ fn places_return<const END: usize>() {
         _ => held.drain(..).for_each(Exchange::abort),
     }
     // The places go back with the next batch; the one that this request takes is the only one missing.
+    eventually("all places to be free", || {
+        let left = world.send(&get()).headers.get("ratelimit")?.to_owned();
+        left.starts_with(r#""l";r=2"#).then_some(())
+    });
+}
+
+/// Its permit is renewed, also when another Envoy asks; the renewals of two places end with their requests.
+fn an_open_request_keeps_its_place() {
+    let ttl = Duration::from_secs(4);
+    let world = World::of(&policy(&IN_FLIGHT.replace("1h", "4s")), 2, 2);
+    let held = http::burst_held(world.edge(), (0..3).map(|_| Request::get("/hold"))).expect("sent");
+    eventually("three requests at the upstream", || (world.upstream.held() == 3).then_some(()));
+    let (begun, other) = (Instant::now(), world.envoys[1].address("edge"));
+    while begun.elapsed() < ttl * 2 {
+        assert_eq!(http::send(other, &get()).expect("a response").status, 429, "{:?}", begun.elapsed());
+        std::thread::sleep(ttl / 20);
+    }
+    world.upstream.release();
+    held.into_iter().for_each(|held| assert_eq!(held.finish().expect("a response").status, 200));
     eventually("all places to be free", || {
         let left = world.send(&get()).headers.get("ratelimit")?.to_owned();
         left.starts_with(r#""l";r=2"#).then_some(())

@@ -114,6 +114,7 @@ fn tests() -> Vec<(String, Test)> {
     add("expiry: a larger bucket's state that a smaller one cuts off".to_owned(), Box::new(outlives));
     add("expiry: what another window began".to_owned(), Box::new(begun_by_another));
     add("permits are released once".to_owned(), Box::new(released_once));
+    add("permits are renewed for 500 periods".to_owned(), Box::new(renewed));
     add("forged: the sum of a sliding window".to_owned(), Box::new(forged_sum));
     add("forged: more permits than a script reads".to_owned(), Box::new(forged_permits));
     add("permits of two ttls, as an older weir writes them".to_owned(), Box::new(permits_in_any_order));
@@ -330,6 +331,38 @@ fn begun_by_another(redis: &Redis) -> Result<(), Failed> {
                 .map_err(|failed| format!("{name}: {failed:?}"))?;
         }
     }
+    Ok(())
+}
+
+/// A permit that is renewed each third of its ttl holds for 500 periods, beside one that is not, and is released by its last expiry. A clock
+/// that steps, a key that was deleted and a state that is none are no hindrance.
+fn renewed(redis: &Redis) -> Result<(), Failed> {
+    let limit: Limit = Concurrency::new(2, MINUTE)?.into();
+    let mut store = Store::new(redis, vec![limit.clone()]);
+    let mut model = Subject::default();
+    let mut now = BROUGHT;
+    let left = |store: &mut Store, now| 2 - store.check(Some(now), NONE).limits[0].remaining;
+    let mut receipt = store.check(Some(now), ONE);
+    store.check(Some(now), ONE);
+    model.check(std::slice::from_ref(&limit), None, now, Ask::new(2, 1));
+    assert_eq!(store.check(Some(now), ONE).granted, 0);
+    for period in 0..500u64 {
+        let steps = if period % 100 == 99 { 7 * 60 } else { 20 };
+        now = now.plus(Micros::from_secs(steps));
+        if period == 250 {
+            redis.connect().say(&format!("SET {} nothing", store.key(0).escape_ascii()));
+        }
+        let permits: Vec<_> = receipt.permits(1).collect();
+        receipt = store.renew(Some(now), 1, &receipt);
+        let expiries = model.renew(std::slice::from_ref(&limit), &permits, now);
+        assert_eq!(receipt.limits[0].permit_expiry, expiries[0], "period {period}");
+        let held = 2 - model.check(std::slice::from_ref(&limit), None, now, NONE).limits[0].remaining;
+        assert_eq!(left(&mut store, now), held, "period {period}");
+        assert_eq!(held, 1 + i64::from(period < 2 || period == 2 && held == 2), "period {period}");
+    }
+    let held: Vec<_> = receipt.permits(1).collect();
+    assert_eq!([store.release(Some(now), &held), store.release(Some(now), &held)], [1, 0]);
+    assert_eq!(left(&mut store, now), 0);
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use weir::engine::Engine;
 use weir::limit::{Ask, Limit, Outcome, Subject};
 use weir::policy::Denial;
 use weir::script::Form;
-use weir::script::usage::{Interval, Used, Write};
+use weir::script::usage::{Interval, Used, Write, index_key};
 use weir::time::Micros;
 
 use crate::on_redis::crowds;
@@ -82,6 +82,7 @@ pub fn trials(server: &Arc<Shared>) -> Vec<Trial> {
             }
         }
         add("the usage journal".into(), Box::new(usage));
+        add("the usage journal with a shorter `keep`".into(), Box::new(shorter));
         add("the journal".into(), Box::new(journal));
     }
     trials
@@ -261,6 +262,56 @@ fn usage(server: &Redis, version: &Version) -> Result<(), Failed> {
             return Err(format!("{tag}: {found:?}, not {wanted:?}").into());
         }
     }
+    Ok(())
+}
+
+/// The earlier version keeps an hour, this one 62 days: the list loses no interval, and the next write of this version gives the interval
+/// and the list their 62 days again. Until then both expire when the earlier version says.
+fn shorter(server: &Redis, version: &Version) -> Result<(), Failed> {
+    const PREFIX: &str = "shorter";
+    let (mut redis, hour) = (server.connect(), INTERVAL.length);
+    let now = redis.say("TIME").lines().nth(2).and_then(|text| text.trim().parse::<u64>().ok());
+    let this = now.expect("a time") / hour * hour;
+    let (day, index) = (86_400, index_key(PREFIX));
+    redis.call(&[b"DEL", index.as_bytes()]);
+    let interval = |start| Interval { start, length: hour };
+    let (script, recorded) = version.usage.first().and_then(|writes| writes.first()).expect("a write");
+    let used = recorded.get(9..).expect("three keys, five numbers, and the usage");
+    let earlier = |redis: &mut Connection, number: u64, start| {
+        let numbers = [number, start, hour, hour, 10].map(|number| number.to_string().into_bytes());
+        let worker = format!("{index}:worker:earlier").into_bytes();
+        let keys =
+            [b"3".to_vec(), interval(start).key(PREFIX).into_bytes(), worker, index.clone().into_bytes()];
+        let arguments: Vec<_> = keys.into_iter().chain(numbers).chain(used.iter().cloned()).collect();
+        assert_eq!(eval(redis, &version.scripts[*script], &arguments), b":1\r\n");
+    };
+    let present = |redis: &mut Connection, number: u64, start| {
+        let (used, mut command) = ([(b"{p|ann}".to_vec(), Used { units: 1, requests: 1 })], Vec::new());
+        let (interval, keep) = (interval(start), Micros::from_secs(62 * day));
+        Write { prefix: PREFIX, worker: 1, number, interval, keep, max_subjects: 10, used: &used }
+            .encode(&mut command);
+        assert_eq!(redis.pipeline(&command, 1), [b":1\r\n".to_vec()]);
+    };
+    // The days for which the interval and the list live on.
+    let days = |redis: &mut Connection| {
+        let key = interval(this).key(PREFIX);
+        [key.as_bytes(), index.as_bytes()].map(|key| redis.integer(&[b"TTL", key]) / 86_400)
+    };
+    let past = [this - 20 * day, this - day];
+    for (number, start) in (1..).zip([past[0], past[1], this]) {
+        present(&mut redis, number, start);
+    }
+    assert_eq!(days(&mut redis), [62, 62]);
+    earlier(&mut redis, 1, this);
+    earlier(&mut redis, 2, this + hour);
+    assert_eq!(days(&mut redis), [0, 0]);
+    for start in [past[0], past[1], this, this + hour] {
+        let name = format!("{start}:{hour}");
+        let score = redis.call(&[b"ZSCORE", index.as_bytes(), name.as_bytes()]);
+        assert!(score.len() > 8, "{name} is not listed any more");
+    }
+    present(&mut redis, 4, this);
+    assert_eq!(days(&mut redis), [62, 62]);
     Ok(())
 }
 

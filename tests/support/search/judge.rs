@@ -41,7 +41,7 @@ impl Account {
 
     fn add(&mut self, entry: &Entry) {
         let kind = match (entry.task.verb, entry.task.number) {
-            (Verb::Check, _) => None,
+            (Verb::Check | Verb::Renew, _) => None,
             (Verb::Refund, 0..) => Some((0, entry.task.number)),
             (Verb::Refund, units) => Some((1, -units)),
             (Verb::Release, _) => Some((2, entry.task.requests)),

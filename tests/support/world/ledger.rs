@@ -57,6 +57,10 @@ pub enum Did {
         permit: Option<i64>,
     },
     Settled,
+    /// This is the permit from then on.
+    Renewed {
+        permit: i64,
+    },
     /// It did nothing: it never got the task, or answered with an error.
     Nothing,
     /// It asked for the source of the script.
@@ -66,8 +70,10 @@ pub enum Did {
 impl Did {
     pub(super) fn of(command: &Command, task: &Task, reply: &Reply) -> Self {
         let Reply::Numbers(numbers) = reply else { return Self::Settled };
-        if task.verb != Verb::Check {
-            return Self::Settled;
+        match task.verb {
+            Verb::Check => {}
+            Verb::Renew => return Self::Renewed { permit: numbers[0] },
+            Verb::Refund | Verb::Release => return Self::Settled,
         }
         let mut limits = command.plan.limits().iter();
         let permits = limits.position(|limit| matches!(limit, Limit::Concurrency(_)));
@@ -198,6 +204,12 @@ impl Ledger {
                     account.places.insert(permit, requests);
                 }
                 (Verb::Refund, _) if entry.is_lost() => account.lost += entry.task.number,
+                (Verb::Renew, Did::Renewed { permit }) => {
+                    if let Some(places) = account.places.get_mut(&entry.task.number) {
+                        *places -= entry.task.requests;
+                    }
+                    *account.places.entry(permit).or_default() += entry.task.requests;
+                }
                 // A place that is not released ends with its ttl.
                 (Verb::Release, did) if did == Did::Settled || entry.is_lost() => {
                     let places = account.places.get_mut(&entry.task.number).expect("a permit that is held");

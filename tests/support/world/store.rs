@@ -14,7 +14,7 @@ use super::Defect;
 use super::ledger::Did;
 use crate::worker::{
     Batch, Command, Reply, Task, UsageWrite, Verb, as_script, done, error, key_count, noscript, numbers,
-    together, written,
+    renewed, together, written,
 };
 
 /// The number of parts of the slots that fail by themselves.
@@ -207,6 +207,7 @@ impl Store {
         let limits = command.plan.limits();
         match (self.answers, task.verb) {
             (Answers::MadeUp(reply), Verb::Check) => reply(command, task, random),
+            (Answers::MadeUp(_), Verb::Renew) => renewed(task.number),
             (Answers::MadeUp(_), _) => done(),
             (Answers::ByLimits, Verb::Check) => {
                 let question = numbers(command.words.last().expect("arguments"));
@@ -227,6 +228,12 @@ impl Store {
                 let question = numbers(command.words.last().expect("arguments"));
                 let receipt = receipt(&question[2..]);
                 as_script(&self.subject(task).settle(limits, None, now, -task.number, &receipt))
+            }
+            (Answers::ByLimits, Verb::Renew) => {
+                let question = numbers(&command.words[3 + key_count(&command.words)]);
+                let permits = permits(limits, &question[1..]);
+                let expiries = self.subject(task).renew(limits, &permits, now);
+                Reply::Numbers(expiries.into_iter().map(u64::cast_signed).collect())
             }
             (Answers::ByLimits, Verb::Release) => {
                 let question = numbers(&command.words[3 + key_count(&command.words)]);
@@ -277,7 +284,7 @@ impl Service {
 /// The permits that a release names: of each limit that has permits, when they expire, and how many they are.
 fn permits(limits: &[Limit], question: &[i64]) -> Vec<Permits> {
     let of = limits.iter().enumerate().filter(|(_, limit)| matches!(limit, Limit::Concurrency(_)));
-    let permits = of.zip(question.chunks_exact(2)).map(|((limit, _), named)| Permits {
+    let permits = of.zip(question.chunks_exact(3)).map(|((limit, _), named)| Permits {
         limit,
         expiry: named[0].cast_unsigned(),
         count: u32::try_from(named[1]).expect("a count"),

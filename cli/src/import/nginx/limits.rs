@@ -39,6 +39,9 @@ pub enum Excess {
     Connections(u64),
 }
 
+/// The body of a rejection, with its `format`.
+pub type Body<'a> = (&'static str, &'a str);
+
 /// A limit as a location has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule<'a> {
@@ -47,15 +50,16 @@ pub struct Rule<'a> {
     pub status: u64,
     pub dry_run: bool,
     pub directive: &'a Directive,
-    /// The `error_page` whose body a rejection has.
+    pub body: Option<Body<'a>>,
+    /// The `error_page`, or the `return` there, whose body a rejection has, unless it is in `body`.
     pub page: Option<&'a Directive>,
 }
 
 impl Rule<'_> {
     /// True if both limit in the same way, wherever they are written.
     pub fn is_like(&self, other: &Self) -> bool {
-        (self.zone, self.excess, self.status, self.dry_run)
-            == (other.zone, other.excess, other.status, other.dry_run)
+        (self.zone, self.excess, self.status, self.body, self.dry_run)
+            == (other.zone, other.excess, other.status, other.body, other.dry_run)
     }
 }
 
@@ -69,6 +73,7 @@ pub struct Level<'a> {
     requests_dry: Option<bool>,
     connections_dry: Option<bool>,
     error_pages: Vec<&'a Directive>,
+    default_type: Option<&'a str>,
     /// The server around it.
     server: Option<Rc<Server<'a>>>,
     /// Clients cannot come here.
@@ -155,9 +160,9 @@ impl<'a> Level<'a> {
         self.error_pages.iter().find(has).copied()
     }
 
-    /// The status of a rejection, and the page that it has.
-    fn rejection(&self, status: u64) -> (u64, Option<&'a Directive>) {
-        let Some(page) = self.error_page(status) else { return (status, None) };
+    /// The status of a rejection, and the page that it has: a text that weir can send, too, or another.
+    fn rejection(&self, status: u64) -> (u64, Option<Body<'a>>, Option<&'a Directive>) {
+        let Some(page) = self.error_page(status) else { return (status, None, None) };
         let changed = page.arguments.iter().find_map(|argument| argument.strip_prefix('='));
         let place = page.arguments.last().map(String::as_str).unwrap_or_default();
         let blocks =
@@ -173,7 +178,31 @@ impl<'a> Level<'a> {
             Some(code) => code.parse().ok(),
             None => None,
         };
-        (found.filter(|found| (400..600).contains(found)).unwrap_or(status), Some(page))
+        let status = found.filter(|found| (400..600).contains(found)).unwrap_or(status);
+        let body = self.sent(&blocks);
+        (status, body, if body.is_some() { None } else { answer.or(Some(page)) })
+    }
+
+    /// The text that the last of these blocks sends, with the `format` that has its type; `None` if it does more, or the text has variables.
+    fn sent(&self, blocks: &[&'a [Directive]]) -> Option<Body<'a>> {
+        let block = *blocks.last()?;
+        let is_known =
+            |directive: &Directive| ["return", "default_type", "internal"].contains(&directive.name.as_str());
+        let answer = block.iter().find(|directive| directive.name == "return")?;
+        let is_redirect = answer.argument(0).starts_with('3');
+        let text = answer.arguments.get(1).map(String::as_str)?;
+        if !block.iter().all(is_known) || is_redirect || text.contains('$') {
+            return None;
+        }
+        let server = self.server.as_ref().and_then(|server| server.level.default_type);
+        match blocks.iter().rev().find_map(|block| default_type(block)).or(server) {
+            Some("application/json") => {
+                let is_json = serde_json::from_str::<serde_json::Value>(text).is_ok();
+                is_json.then_some(("json", text))
+            }
+            None | Some("text/plain") => Some(("text", text)),
+            Some(_) => None,
+        }
     }
 
     /// Returns the settings in a block with these directives inside of this one. `limit_req` and `limit_conn` are inherited if the block
@@ -192,6 +221,7 @@ impl<'a> Level<'a> {
                 "limit_req_dry_run" => level.requests_dry = flag,
                 "limit_conn_dry_run" => level.connections_dry = flag,
                 "error_page" => pages.push(directive),
+                "default_type" => level.default_type = Some(directive.argument(0)),
                 "internal" => level.internal = true,
                 _ => {}
             }
@@ -215,14 +245,19 @@ impl<'a> Level<'a> {
         let rule = |(directive, zone, excess): &(&'a Directive, &'a str, Excess),
                     status: Option<u64>,
                     dry: Option<bool>| {
-            let (status, page) = self.rejection(status.unwrap_or(503));
-            Rule { zone, excess: *excess, status, dry_run: dry.unwrap_or(false), directive, page }
+            let (status, body, page) = self.rejection(status.unwrap_or(503));
+            Rule { zone, excess: *excess, status, dry_run: dry.unwrap_or(false), directive, body, page }
         };
         let requests = self.requests.iter().map(|limit| rule(limit, self.request_status, self.requests_dry));
         let connections =
             self.connections.iter().map(|limit| rule(limit, self.connection_status, self.connections_dry));
         requests.chain(connections).collect()
     }
+}
+
+/// The `default_type` that a block has of its own.
+fn default_type(block: &[Directive]) -> Option<&str> {
+    block.iter().rfind(|directive| directive.name == "default_type").map(|directive| directive.argument(0))
 }
 
 /// The blocks that handle a place of a server, a path or a name, from the outermost one; `None` if it is not known.

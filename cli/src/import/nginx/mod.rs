@@ -76,15 +76,14 @@ fn configuration(loaded: &Loaded, notes: &mut Notes) -> Option<Map> {
     if found.policies.is_empty() {
         return None;
     }
-    if let Some(status) = found.status {
-        let comment = if status == 503 {
+    if let Some(response) = found.response {
+        let comment = if response.get("status") == Some(&503_u64.into()) {
             vec![String::from(
                 "What nginx answers; 429 says better what has happened (limit_req_status, limit_conn_status).",
             )]
         } else {
             Vec::new()
         };
-        let response = Map::from([("status", status.into())]);
         configuration.commented("response", comment, response);
     }
     configuration.set("policies", found.policies);
@@ -121,6 +120,8 @@ mod tests {
             "return 418;",
             "error_page 418 = @n;",
             "error_page 503 =429 @n;",
+            "default_type application/json;",
+            "return 429 '{\"a\": 1}';",
             "try_files $uri @n;",
             "try_files $uri /s/t?x;",
             "rewrite ^/x$ /y permanent;",

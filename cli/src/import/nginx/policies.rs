@@ -3,7 +3,7 @@
 
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
-use super::limits::{Excess, Rule, Zone};
+use super::limits::{Body, Excess, Rule, Zone};
 use super::locations::Server;
 use super::variables::{Cases, Part, Variables, note_differences, parts, subject};
 use crate::tree::{Map, Tree};
@@ -18,8 +18,8 @@ const IPV6: &str = "nginx counts each address of IPv6. Without ipv6_prefix weir 
 
 pub struct Found {
     pub policies: Vec<Tree>,
-    /// The status of all rejections, if it is the same.
-    pub status: Option<u64>,
+    /// The response of all rejections, if it is the same.
+    pub response: Option<Map>,
 }
 
 /// The policies, in the order in which the limits are written.
@@ -32,9 +32,7 @@ pub fn policies(
 ) -> Found {
     let rules = rules(servers);
     let uses = uses(servers, &rules);
-    let mut statuses: Vec<u64> = rules.iter().map(|rule| rule.status).collect();
-    statuses.dedup();
-    let status = if let [only] = statuses.as_slice() { Some(*only) } else { None };
+    let first = rules.first().filter(|first| rules.iter().all(|rule| answer(rule) == answer(first)));
     let (mut policies, mut names) = (Vec::new(), Vec::new());
     for (number, rule) in rules.iter().enumerate() {
         let Some(zone) = zones.iter().find(|zone| zone.name == rule.zone) else {
@@ -45,7 +43,8 @@ pub fn policies(
             notes.add(Note::new(rule.directive, "its zone counts something else", "Define a zone for it"));
             continue;
         }
-        let scope = Scope { number, rule, zone, rules: &rules, uses: &uses, files, status };
+        let scope =
+            Scope { number, rule, zone, rules: &rules, uses: &uses, files, has_response: first.is_none() };
         // Of a key that cannot be told, a skeleton is left.
         let (cases, unknown) = match variables.cases(zone.key, &scope.server_names(servers), notes) {
             Ok(cases) => (cases, None),
@@ -54,11 +53,26 @@ pub fn policies(
         scope.policies(servers, &cases, unknown, &mut names, &mut policies, notes);
         scope.differences(notes);
     }
-    Found { policies, status }
+    Found { policies, response: first.map(response) }
 }
 
 const KEY: &str =
     "Its policy is a skeleton in shadow mode: write what the key means as its `subject`, then remove `mode`";
+
+/// The parts of a rule that make its response.
+const fn answer<'a>(rule: &Rule<'a>) -> (u64, Option<Body<'a>>) {
+    (rule.status, rule.body)
+}
+
+/// The response of a rejection by this rule.
+fn response(rule: &Rule<'_>) -> Map {
+    let mut response = Map::from([("status", rule.status.into())]);
+    if let Some((format, body)) = rule.body {
+        response.set("format", format);
+        response.set("body", body);
+    }
+    response
+}
 
 /// The ways in which limits are used, each once.
 fn rules<'a>(servers: &[Server<'a>]) -> Vec<Rule<'a>> {
@@ -89,7 +103,8 @@ struct Scope<'a> {
     rules: &'a [Rule<'a>],
     uses: &'a [Vec<Vec<usize>>],
     files: &'a [String],
-    status: Option<u64>,
+    /// Rejections differ, so each policy says its own.
+    has_response: bool,
 }
 
 impl Scope<'_> {
@@ -164,8 +179,8 @@ impl Scope<'_> {
             } else if self.rule.dry_run {
                 policy.set("mode", "shadow");
             }
-            if self.status.is_none() {
-                policy.set("response", Map::from([("status", self.rule.status.into())]));
+            if self.has_response {
+                policy.set("response", response(self.rule));
             }
             policies.push(policy.into());
             names.push(name);
@@ -182,7 +197,7 @@ impl Scope<'_> {
             notes.add(Note::new(self.rule.directive, why, ""));
         }
         if let Some(page) = self.rule.page {
-            let why = "nginx answers a rejected request with this page, and weir with a body of its own";
+            let why = "nginx answers a rejected request with this, and weir with a body of its own";
             notes.add(Note::new(page, why, "Write `response: {body: …}`"));
         }
         let is_dry = |number: &usize| {

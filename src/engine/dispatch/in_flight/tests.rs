@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::super::batch::{Command, Due, Settlement, Task, Waiter, Work};
 use super::*;
 use crate::config::{Config, Topology};
-use crate::engine::seed::Seed;
+use crate::engine::generations::Seed;
 use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
 use crate::policy::Check;

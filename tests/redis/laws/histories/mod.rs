@@ -68,6 +68,10 @@ enum Act {
         requests: u32,
         ago: usize,
     },
+    Renew {
+        requests: u32,
+        ago: usize,
+    },
 }
 
 fn count() -> impl Strategy<Value = u64> {
@@ -183,6 +187,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (requests(), cost()).prop_map(|(requests, cost)| Act::Check { requests, cost }),
         1 => (units, 0..4usize).prop_map(|(units, ago)| Act::Settle { units, ago }),
         1 => (requests(), 0..4usize).prop_map(|(requests, ago)| Act::Release { requests, ago }),
+        1 => (requests(), 0..4usize).prop_map(|(requests, ago)| Act::Renew { requests, ago }),
     ];
     let configuration = prop_oneof![5 => Just(0usize), 1 => Just(1)];
     (passes, configuration, 0..6u8, act).prop_map(|(passes, configuration, member, act)| Step {
@@ -250,6 +255,7 @@ enum Expected {
     /// The outcomes of a check for several subjects.
     Outcomes(Box<[Outcome; 3]>),
     Released,
+    Renewed(Box<Outcome>),
 }
 
 fn runs_alike(
@@ -314,6 +320,17 @@ fn runs_alike(
                     expected.push((i, Expected::Released));
                 }
             }
+            Act::Renew { requests, ago } => {
+                let Some(mut receipt) = before(ago) else { continue };
+                let permits: Vec<Permits> = receipt.permits(requests).collect();
+                if plan.renew(&tag, &permits, Some(now), Form::Evalsha, &mut commands) {
+                    let expiries = subject.renew(plan.limits(), &permits, now);
+                    for (Permits { limit, .. }, expiry) in permits.iter().zip(expiries) {
+                        receipt.limits[*limit].permit_expiry = expiry;
+                    }
+                    expected.push((i, Expected::Renewed(Box::new(receipt))));
+                }
+            }
         }
     }
     let replies = store.redis.pipeline(&commands, expected.len());
@@ -327,6 +344,10 @@ fn runs_alike(
             Expected::Outcomes(outcomes) => {
                 let replied = outcomes_of(&plans[steps[i].configuration], &reply, outcomes.len());
                 prop_assert_eq!(replied.as_deref(), Ok(&outcomes[..]), "step {}", i);
+            }
+            Expected::Renewed(receipt) => {
+                let replied = plans[steps[i].configuration].renewed(&receipt, &reply);
+                prop_assert_eq!(replied.as_ref(), Ok(&*receipt), "step {}", i);
             }
             Expected::Released => prop_assert!(matches!(reply, Reply::Integer(_)), "step {}: {:?}", i, reply),
         }
@@ -677,7 +698,7 @@ fn own_limits_count(
                 plan.settle(tag.as_bytes(), units, receipt, Some(now), Form::Evalsha, &mut commands);
                 subject.settle(&in_force, None, now, units, receipt)
             }
-            Act::Release { .. } => continue,
+            Act::Release { .. } | Act::Renew { .. } => continue,
         };
         expected.push(Told::One(own_outcome(outcome, &in_force, limits)));
     }
@@ -1357,6 +1378,55 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
         }
         Ok(())
     });
+}
+
+/// Redis's clock goes back, and a request comes: a stepwise bucket has no more left than if the clock had gone on. Its tokens come later, by
+/// the step of the clock and an interval at most, and when it says so: the times of this request hold.
+#[test]
+fn a_stepwise_bucket_begins_its_interval_again_when_the_clock_goes_back() {
+    let span = prop_oneof![Just(Micros(1_000)), Just(Micros(10_000)), Just(Micros(7_777))];
+    let bucket = (1..=9u64, 1..=9u64, span, 0..=5u64).prop_filter_map(
+        "its bounds",
+        |(most, refill, interval, debt)| {
+            TokenBucket::new(most, refill, interval, Refill::Stepwise, debt).ok()
+        },
+    );
+    let back = prop_oneof![1..=3u64, 1..=1_000u64, 1..=50_000u64];
+    let ask = (1..=4u32, 1..=4u64).prop_map(|(requests, cost)| Ask::new(requests, cost));
+    let held = std::cell::Cell::new(0);
+    hold(6_000, &(bucket, moves(), 0..=3_000u64, back, ask), |(bucket, moves, rest, back, ask)| {
+        let limits = &[Limit::from(bucket.clone())];
+        let (mut subject, mut now) = (Subject::default(), START);
+        for (passes, step) in moves {
+            now = now.plus(Micros(passes));
+            if let Move::Check { requests, cost } = step {
+                subject.check(limits, None, now, Ask::new(requests, cost));
+            }
+        }
+        let mut unmoved = subject.clone();
+        let real = now.plus(Micros(rest));
+        let now = Micros(real.0 - back);
+        let check = |subject: &mut Subject, now, ask| subject.check(limits, None, now, ask);
+        let [is, was] = [(&mut subject.clone(), now), (&mut unmoved, real)]
+            .map(|(subject, now)| check(subject, now, NONE).limits[0]);
+        prop_assert!(
+            is.remaining <= was.remaining,
+            "{} left, {} without the step",
+            is.remaining,
+            was.remaining
+        );
+        let latest = was.reset.0 + back + bucket.interval().0;
+        prop_assert!(is.reset.0 <= latest, "whole in {}, at the latest in {}", is.reset.0, latest);
+        let outcome = check(&mut subject, now, ask);
+        if let (0, RetryAfter::After(wait)) = (outcome.granted, outcome.limits[0].retry_after) {
+            held.set(held.get() + 1);
+            prop_assert!(check(&mut subject.clone(), now.plus(wait), ask).granted > 0, "after {:?}", wait);
+        }
+        let whole = check(&mut subject, now.plus(outcome.limits[0].reset), NONE).limits[0].remaining;
+        prop_assert_eq!(whole, bucket.capacity() as i64);
+        Ok(())
+    });
+    assert!(held.get() > 0, "no request was denied");
 }
 
 /// Bounds the grants in real time if Redis's clock goes back and grants are refunded. `docs/bounds.md` states the bound: never more than
