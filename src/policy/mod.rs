@@ -326,7 +326,7 @@ pub enum Denial {
 }
 
 /// The number of the first part of [`Policy::members`]: those of the subject are numbered from 0.
-const FIRST_OF_MEMBER: usize = 1 << 16;
+pub const FIRST_OF_MEMBER: usize = 1 << 16;
 
 /// The list of a part by its number, as in the configuration, and its place there.
 #[must_use]
