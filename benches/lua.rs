@@ -28,8 +28,8 @@ use weir_support::table;
 
 use redis::{Connection, Redis};
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, Distinct, FixedWindow, LeakyBucket, Limit, MAX_LOG, MAX_MEMBERS, Member,
-    Period, Refill, SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
+    Align, Ask, Ban, Concurrency, Distinct, FixedWindow, LeakyBucket, Limit, MAX_LOG, Member, Period, Refill,
+    SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
 };
 use weir::resp;
 use weir::script::usage::{Interval, Used, Write, index_key};

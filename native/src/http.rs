@@ -7,7 +7,9 @@ use std::rc::Rc;
 use weir_core::request::body::Body;
 use weir_core::session::{Next, Session};
 
-use crate::abi::{self, Buffer, CONTINUE, Envoy, Header, Module, STOP_ITERATION, data_status, headers_status};
+use crate::abi::{
+    self, Buffer, CONTINUE, Envoy, Header, Module, STOP_ITERATION, data_status, headers_status,
+};
 use crate::envoy::{HttpFilter, MetricScope, copy};
 use crate::limiter::{BodyChunk, Configuration, Decider, Limiter};
 use crate::panics::{caught, caught_or};

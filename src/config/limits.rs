@@ -8,8 +8,8 @@ use super::schema::{
 };
 use super::subject::{self, PART, PartFields};
 use crate::limit::{
-    Align, Concurrency, Distinct, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_MEMBERS, MAX_UNITS, MAX_WINDOW, MIN_WINDOW,
-    Period, Refill, SlidingLog, SlidingWindow, TokenBucket, UtcOffset, time_for,
+    Align, Concurrency, Distinct, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_MEMBERS, MAX_UNITS,
+    MAX_WINDOW, MIN_WINDOW, Period, Refill, SlidingLog, SlidingWindow, TokenBucket, UtcOffset, time_for,
 };
 use crate::policy::Queue;
 use crate::policy::key::ValueHasher;
@@ -273,10 +273,7 @@ object! {
 
 fn distinct(view: &View<'_, DistinctFields>) -> Made {
     let (limit, window) = (view.get(&DISTINCT.limit), view.get(&DISTINCT.window));
-    (
-        Distinct::new(limit, window).map(Limit::from),
-        quota(limit, window, view.get(&DISTINCT.warn_at_percent)),
-    )
+    (Distinct::new(limit, window).map(Limit::from), quota(limit, window, view.get(&DISTINCT.warn_at_percent)))
 }
 
 /// Reads the value that `distinct` limits among these count, and its path. A check has one value, so it is the same for all.
@@ -291,7 +288,9 @@ pub(super) fn members(
     });
     let Some((limit, path, value)) = distinct.next() else { return (Vec::new(), String::new()) };
     for (_, other, _) in distinct.filter(|(_, _, other)| *other != value) {
-        let allowed = format!("that of {path}: a request has one value for all distinct limits of its policy. Write a second policy");
+        let allowed = format!(
+            "that of {path}: a request has one value for all distinct limits of its policy. Write a second policy"
+        );
         errors.add(&other, "another value", allowed);
     }
     let parts = limit.view(&DISTINCT).get(&DISTINCT.of);

@@ -143,7 +143,8 @@ pub(super) fn read(
         errors.add(&view.path_of(&POLICY.on_failure), "\"local\"", allowed);
     }
     let pays_one = |cost: &policy::cost::Cost| matches!(cost, policy::cost::Cost::Constant(1));
-    let is_kept_or_refunded = |case: &Case| matches!(case.cost, TrueCost::Reserved | TrueCost::Constant(0 | 1));
+    let is_kept_or_refunded =
+        |case: &Case| matches!(case.cost, TrueCost::Reserved | TrueCost::Constant(0 | 1));
     let is_whole = pays_one(&cost) && costs.is_empty() && settle.cases.iter().all(is_kept_or_refunded);
     if !members.is_empty() && !settle.cases.is_empty() && !is_whole {
         let allowed = "with a distinct limit, a `cost` of 1, no `costs`, and cases of cost 0 or 1: a value counts, or does not";

@@ -461,7 +461,8 @@ impl Policy {
     pub fn parts(&self) -> impl Iterator<Item = (String, &Part)> {
         let subject = self.subject.iter().zip(0_usize..).map(|(part, at)| (format!("subject[{at}]"), part));
         let path = &self.members_path;
-        subject.chain(self.members.iter().zip(0_usize..).map(move |(part, at)| (format!("{path}[{at}]"), part)))
+        subject
+            .chain(self.members.iter().zip(0_usize..).map(move |(part, at)| (format!("{path}[{at}]"), part)))
     }
 
     /// Returns the effect of a denial for the subject of this tag.
@@ -592,12 +593,7 @@ impl Policy {
 }
 
 /// Adds the values of these parts to a tag. The first has this number.
-fn add_parts<'a>(
-    parts: &'a [Part],
-    first: usize,
-    sent: &Request<'a>,
-    tag: &mut Tag,
-) -> Result<(), Ruling> {
+fn add_parts<'a>(parts: &'a [Part], first: usize, sent: &Request<'a>, tag: &mut Tag) -> Result<(), Ruling> {
     for (part, number) in parts.iter().zip(first..) {
         if part.add_kept(sent, tag) {
             continue;

@@ -92,14 +92,24 @@ const BAN_NAMES: &str = "ban_after, ban_window, ban_duration, ban_factor, ban_ma
 /// The reply about a ban follows those about the limits.
 const BAN_REPLY: &str = "rest = pack('<i8', ban_wait)\n";
 const BAN_REPLY_LAST: &str = "rest = rest .. pack('<i8', ban_wait)\n";
-/// A `distinct` limit holds at most 1,000 values.
-const OVERRIDE_DISTINCT: (&str, &str) = (
-    "do\nlocal count = override_of(key)\nlimit = count and count('limit', 1, 1000) or limit\nend\n",
-    "limit, 0, 0",
-);
 const NOT_OVERRIDDEN: (&str, &str) = ("", "");
 const OVERRIDE_LIMIT: (&str, &str) = (lua!("override/limit"), "limit, 0, 0");
-const OVERRIDE_LOG: (&str, &str) = (lua!("override/sliding_log"), "limit, 0, 0");
+
+/// The override of a limit that holds at most so many units, or values.
+macro_rules! override_up_to {
+    ($most:literal) => {
+        (
+            concat!(
+                "do\nlocal count = override_of(key)\nlimit = count and count('limit', 1, ",
+                $most,
+                ") or limit\nend\n"
+            ),
+            "limit, 0, 0",
+        )
+    };
+}
+const OVERRIDE_LOG: (&str, &str) = override_up_to!(100000);
+const OVERRIDE_DISTINCT: (&str, &str) = override_up_to!(1000);
 const OVERRIDE_BUCKET: (&str, &str) = (lua!("override/bucket"), "rate, capacity, overdraft");
 const OVERRIDE_STEPWISE: (&str, &str) = (lua!("override/stepwise"), "refill, capacity, overdraft");
 const PRIORITY_LIMIT: &str = lua!("priority/limit");

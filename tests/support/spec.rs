@@ -8,8 +8,8 @@
 //! at. After the cost may be `-20%` for what is kept for others, and `@ann` for the value of the requests. In place of requests, `+ 5` charges five units, and `- 5` refunds five of the last grant.
 
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, Distinct, FixedWindow, LeakyBucket, Limit, Member, Outcome, Period, Refill, RetryAfter,
-    SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
+    Align, Ask, Ban, Concurrency, Distinct, FixedWindow, LeakyBucket, Limit, Member, Outcome, Period, Refill,
+    RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::time::Micros;
 

@@ -9,10 +9,10 @@ use crate::written::request;
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{Config, Evaluation};
+use weir::limit::Member;
 use weir::policy::key::{self, LONGEST_KEY, LONGEST_SUBJECT, LONGEST_TAG, Tag, ValueHasher};
 use weir::policy::normal::Normal;
 use weir::policy::pattern::{self, MAX_SEARCHED, Pattern};
-use weir::limit::Member;
 use weir::policy::{Check, Denial, FIRST_OF_MEMBER, Mode};
 use weir::request::pairs::{self, LONGEST_PAIRS};
 use weir::request::sample::Sample;

@@ -14,8 +14,9 @@ use crate::tried::tried;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, Distinct, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_WINDOW, Member, Outcome,
-    Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
+    Align, Ask, Ban, Concurrency, Distinct, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_WINDOW,
+    Member, Outcome, Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket,
+    UtcOffset,
 };
 use weir::resp::{self, Reply};
 use weir::script::{Classes, Form, NamedLimit, Options, Overrides, Plan};
@@ -725,7 +726,8 @@ fn own_limits_of_a_subject_replace_the_configured_ones() {
     let owns = prop::option::weighted(0.2, prop::collection::vec(counts(), 3));
     let steps = prop::collection::vec((step_of_classes(), owns), 1..30);
     // Of values, two limits at most: each may be as large as any.
-    let fit = |limits: &Vec<Limit>| limits.iter().filter(|limit| matches!(limit, Limit::Distinct(_))).count() < 2;
+    let fit =
+        |limits: &Vec<Limit>| limits.iter().filter(|limit| matches!(limit, Limit::Distinct(_))).count() < 2;
     let histories = (prop::collection::vec(overridable(), 1..=3).prop_filter("time", fit), steps);
     hold(500, &histories, |(limits, steps)| own_limits_count(&store, &limits, &steps));
 }
