@@ -367,10 +367,10 @@ impl Policy {
             if self.denies_model(request) {
                 return Ruling::Denied(Denial::UnknownModel(self.mode_of(&tag)));
             }
-            match self.member(request, &tag) {
-                Ok(member) => Ruling::Check(Check { member, ..self.check(index, request, tag) }),
-                Err(ruling) => ruling,
+            if self.members.is_empty() {
+                return Ruling::Check(self.check(index, request, tag));
             }
+            self.rule_member(index, request, tag)
         };
         self.rule_before_subject(request).unwrap_or_else(ruling)
     }
@@ -437,15 +437,18 @@ impl Policy {
         Ok(tag.finish())
     }
 
-    /// The value of `sent` that the limits of its tier count, for the subject of this tag, or what the lack of it leads to.
-    fn member<'a>(&'a self, sent: &Request<'a>, tag: &str) -> Result<Member, Ruling> {
-        let counts = |tier: &Tier| tier.plan.counts_members();
-        if self.members.is_empty() || !self.tiers.tiers.get(self.tiers.choose(sent)).is_some_and(counts) {
-            return Ok(Member::NONE);
+    /// The same for a policy whose limits count the values of requests.
+    #[cold]
+    fn rule_member<'a>(&'a self, index: usize, request: &Request<'a>, tag: String) -> Ruling {
+        let mut check = self.check(index, request, tag);
+        if self.tiers.tiers.get(check.tier).is_some_and(|tier| tier.plan.counts_members()) {
+            let mut value = Tag::new(&String::from_utf8_lossy(&check.tag));
+            if let Err(ruling) = add_parts(&self.members, FIRST_OF_MEMBER, request, &mut value) {
+                return ruling;
+            }
+            check.member = key::member(&value.finish());
         }
-        let mut value = Tag::new(tag);
-        add_parts(&self.members, FIRST_OF_MEMBER, sent, &mut value)?;
-        Ok(key::member(&value.finish()))
+        Ruling::Check(check)
     }
 
     /// Its part of this number: see [`part_place`].
@@ -593,6 +596,7 @@ impl Policy {
 }
 
 /// Adds the values of these parts to a tag. The first has this number.
+#[inline(always)]
 fn add_parts<'a>(parts: &'a [Part], first: usize, sent: &Request<'a>, tag: &mut Tag) -> Result<(), Ruling> {
     for (part, number) in parts.iter().zip(first..) {
         if part.add_kept(sent, tag) {

@@ -525,8 +525,12 @@ const fn question(classes: Classes, members: bool) -> &'static str {
 }
 
 /// The number of arguments of a check for one subject.
-pub(super) fn question_size(classes: Classes, fragments: &[Fragment]) -> usize {
-    question(classes, has_members(fragments)).split(',').count()
+pub(super) const fn question_size(classes: Classes, members: bool) -> usize {
+    let value = if members { 2 } else { 0 };
+    match classes {
+        Classes::One => 2 + value,
+        Classes::Several => 3 + value,
+    }
 }
 
 fn has_members(fragments: &[Fragment]) -> bool {

@@ -150,6 +150,8 @@ struct Linked {
     ranks: Vec<u8>,
     /// The number of bytes of a question.
     question: usize,
+    /// True if the value of requests is the end of a question.
+    members: bool,
     check: Script,
     /// For several subjects.
     check_all: VariadicScript,
@@ -257,7 +259,8 @@ impl Plan {
         let fragments: Vec<_> = in_order().map(|((fragment, _), _)| *fragment).collect();
         let subjects = max_subjects(&fragments, &options)?;
         let numbers = in_order().flat_map(|((_, numbers), _)| numbers.iter().copied());
-        let question = 8 * link::question_size(options.classes, &fragments);
+        let members = limits.iter().any(|of| matches!(of.limit, Limit::Distinct(_)));
+        let question = 8 * link::question_size(options.classes, members);
         let parameters = Parameters::new(options.ban.as_ref(), numbers, question);
         let mut suffixes: Vec<_> = in_order().map(|(_, of)| format!(":{}", of.name).into_bytes()).collect();
         suffixes.extend(own_keys.iter().map(|name| format!(":{name}").into_bytes()));
@@ -265,6 +268,7 @@ impl Plan {
             order,
             ranks: fragments.iter().map(|fragment| fragment.rank).collect(),
             question,
+            members,
             check: Script::new(link::check(&fragments, &options, Subjects::One), suffixes.len()),
             check_all: VariadicScript::new(link::check(&fragments, &options, Subjects::Many)),
             settle: Script::new(link::settle(&fragments, &options), suffixes.len()),
@@ -419,31 +423,25 @@ impl Plan {
         }
         out.extend_from_slice(&self.parameters.begin);
         out.extend_from_slice(&time(now).to_le_bytes());
-        out.extend_from_slice(self.asked(&self.question(ask)));
+        self.ask(ask, out);
         out.extend_from_slice(&self.parameters.end);
     }
 
-    /// The part of a question that the script reads.
-    fn asked<'a>(&self, question: &'a Question) -> &'a [u8] {
-        question.as_flattened().get(..self.linked.question).unwrap_or_default()
-    }
-
-    /// The numbers of a question, packed.
-    fn question(&self, ask: Ask) -> Question {
-        let numbers = [i64::from(ask.requests), cost(ask), i64::from(ask.kept_percent), 0, 0];
-        let mut packed = numbers.map(i64::to_le_bytes);
-        if self.counts_members() {
-            let place = if self.linked.options.classes == Classes::One { 2 } else { 3 };
-            let halves = ask.member.halves().map(u64::to_le_bytes);
-            packed.iter_mut().skip(place).zip(halves).for_each(|(number, half)| *number = half);
+    /// Appends a question as the script reads it.
+    #[inline]
+    fn ask(&self, ask: Ask, out: &mut Vec<u8>) {
+        let numbers = [i64::from(ask.requests), cost(ask), i64::from(ask.kept_percent)].map(i64::to_le_bytes);
+        let size = 8 * link::question_size(self.linked.options.classes, false);
+        out.extend_from_slice(numbers.as_flattened().get(..size).unwrap_or_default());
+        if self.linked.members {
+            out.extend_from_slice(ask.member.halves().map(u64::to_le_bytes).as_flattened());
         }
-        packed
     }
 
     /// True if one of its limits counts the values of requests: see [`Ask::member`].
     #[must_use]
     pub fn counts_members(&self) -> bool {
-        self.linked.question > size_of::<[i64; 3]>()
+        self.linked.members
     }
 
     /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
@@ -459,14 +457,14 @@ impl Plan {
         out: &mut Vec<u8>,
     ) {
         self.linked.check_all.begin(form, subjects.len().saturating_mul(self.linked.suffixes.len()), 2, out);
-        let mut questions = Vec::with_capacity(subjects.len().saturating_mul(size_of::<Question>()));
+        let mut questions = Vec::with_capacity(subjects.len().saturating_mul(self.linked.question));
         let (mut first, mut alike) = (None, true);
         for (tag, ask) in subjects {
             for suffix in &self.linked.suffixes {
                 resp::bulk_of(out, &[&self.prefix, tag, suffix]);
             }
             alike &= *first.get_or_insert(ask) == ask;
-            questions.extend(self.asked(&self.question(ask)));
+            self.ask(ask, &mut questions);
         }
         if alike {
             questions.truncate(self.linked.question);
@@ -605,9 +603,6 @@ fn pack(ban: Option<&Ban>, numbers: impl Iterator<Item = u128>) -> Vec<u8> {
 fn time(now: Option<Micros>) -> i64 {
     now.map_or(0, |now| i64::try_from(now.0.max(1)).unwrap_or(i64::MAX))
 }
-
-/// The numbers of a question, packed.
-type Question = [[u8; 8]; 5];
 
 /// A cost that Lua holds exactly.
 fn cost(ask: Ask) -> i64 {
