@@ -163,8 +163,10 @@ bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run
 	@eval "$$(scripts/env)" && cargo bench --bench lua
 
-bench-capacity: ## Measure what a Redis needs: bytes for each subject, CPU time for each check; writes target/capacity/summary.json
+bench-capacity: ## Measure what Redis needs for each subject and check, and Envoy to start; writes target/capacity/summary.json
 	@scripts/setup run
+	@scripts/plugin
+	@scripts/native
 	@eval "$$(scripts/env)" && cargo bench --quiet --bench capacity
 
 measured-keep: ## Copy what `make bench-capacity`, `make bench-lua` and `make bench-core CASES='redis COMMIT'` have measured to the documents

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The resources that a Redis needs for weir: bytes for each subject, and CPU time for each check, of each algorithm. The figures go to
-//! `target/capacity/summary.json`; `docs/sizing.md` shows a copy.
+//! The resources that weir needs: of Redis, bytes for each subject, and CPU time for each check, of each algorithm; of Envoy, memory and the
+//! CPU time to start. The figures go to `target/capacity/summary.json`; `docs/sizing.md` shows a copy.
 //!
 //! Each case checks 250,000 subjects once, on an empty Redis of its own. Redis's hash table is then as full as with a million subjects (95
 //! % of a power of two), so bytes for each subject are those of a million. Memory is `used_memory` and CPU time `used_cpu_user` and
 //! `used_cpu_sys` of `INFO`, after the checks less before them. Each check is one command, 64 of them pipelined.
+//!
+//! An Envoy has started when its listeners accept and each worker has answered a request. Each figure is the median of nine starts.
 #![allow(
     missing_docs,
     clippy::expect_used,
@@ -14,8 +16,12 @@
     clippy::unwrap_used
 )]
 
+use weir_support::envoy::{Template, resident};
+use weir_support::http;
 use weir_support::redis;
 use weir_support::table;
+use weir_support::upstream::Upstream;
+use weir_support::weir::{Host, get, limited, template_on, without_weir};
 
 use redis::{Connection, Redis};
 use weir::limit::{
@@ -71,10 +77,54 @@ fn main() {
         println!("{:<50} {bytes:>6} bytes {micros:>6.1} µs", case.name);
         rows.push(serde_json::json!({"limits": case.name, "bytes": bytes, "check_us": micros}));
     }
-    let summary = serde_json::json!({"redis": version, "subjects": SUBJECTS, "cases": rows});
+    let summary =
+        serde_json::json!({"redis": version, "subjects": SUBJECTS, "cases": rows, "proxies": proxies()});
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/capacity");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("summary.json"), table::rows(&summary)).unwrap();
+}
+
+/// What an Envoy takes without weir, and with it in both hosts.
+fn proxies() -> Vec<serde_json::Value> {
+    let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+    let weir = |host| template_on(host, &limited(10), redis.address(), upstream.address());
+    let templates = [
+        ("without weir", without_weir("", upstream.address())),
+        ("`weir.wasm`", weir(Host::Wasm)),
+        ("`libweir.so`", weir(Host::Native)),
+    ];
+    let mut rows = Vec::new();
+    for (name, template) in templates {
+        for workers in [1, 4] {
+            let mut starts: Vec<_> = (0..9).map(|_| start(&template.clone().concurrency(workers))).collect();
+            starts.sort_unstable();
+            let seconds = starts[4].0 as f64 / 1e9;
+            starts.sort_unstable_by_key(|(_, kibibytes)| *kibibytes);
+            let megabytes = (starts[4].1 as f64 * 1_024.0 / 1e6).round();
+            let seconds = (seconds * 100.0).round() / 100.0;
+            println!("Envoy {name:<40} {workers} workers {seconds:>6.2} s {megabytes:>6} MB");
+            rows.push(
+                serde_json::json!({"proxy": name, "workers": workers, "start_s": seconds, "mb": megabytes}),
+            );
+        }
+    }
+    rows
+}
+
+/// The CPU time of an Envoy until it has started, in nanoseconds, and its memory then, in KiB.
+fn start(template: &Template) -> (u64, u64) {
+    let envoy = template.start();
+    // The kernel gives each connection to some worker.
+    for _ in 0..100 {
+        http::send(envoy.address("edge"), &get()).expect("a response");
+    }
+    let threads = std::fs::read_dir(format!("/proc/{}/task", envoy.pid())).expect("a running process");
+    let used = threads.map(|thread| {
+        let schedstat =
+            std::fs::read_to_string(thread.expect("a thread").path().join("schedstat")).expect("its times");
+        schedstat.split(' ').next().and_then(|used| used.parse::<u64>().ok()).expect("nanoseconds")
+    });
+    (used.sum(), resident(envoy.pid()))
 }
 
 /// Bytes for each subject, and seconds of CPU time for each check.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::service::{PROOF, RATELIMIT, Service, VARIABLE};
 use crate::support::envoy::{self, Envoy, Template};
 use crate::support::redis::{Redis, free_address};
-use crate::support::weir::Host;
+use crate::support::weir::{Host, without_weir};
 use crate::support::{eventually, weir};
 use crate::{MANY, cost, way};
 
@@ -229,7 +229,7 @@ fn envoys(
 ) -> io::Result<Vec<(&'static str, u16, Template)>> {
     let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.wasm");
     assemble(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/edge/empty.wat")), &empty)?;
-    let other = |filter: &str| addressed(&without_weir(filter), upstream);
+    let other = |filter: &str| without_weir(filter, upstream);
     let on = |host, limiter: &str| weir::template_on(host, limiter, redis, upstream);
     let wasm = |policy| on(Host::Wasm, &limiter("single", policy));
     let native = |policy| on(Host::Native, &limiter("single", policy));
@@ -273,7 +273,7 @@ fn envoys(
         ("envoy plain, two workers", 200, other("").concurrency(2)),
         ("weir exact, two workers", 200, wasm(exact("exact")).concurrency(2)),
         ("weir native exact, two workers", 200, native(exact("exact")).concurrency(2)),
-        ("envoy plain, events", 200, addressed(&without_weir(""), events)),
+        ("envoy plain, events", 200, without_weir("", events)),
         ("weir exact, events", 200, streaming(Host::Wasm, exact("exact"))),
         ("weir settled, events", 200, streaming(Host::Wasm, by_events.clone())),
         ("weir usage, events", 200, streaming(Host::Wasm, by_usage.clone())),
@@ -286,7 +286,7 @@ fn envoys(
 /// Envoy that asks this service.
 fn asking(service: &Service, upstream: SocketAddr) -> Template {
     let (address, port) = (service.address.ip(), service.address.port());
-    addressed(&without_weir(part("ratelimit")), upstream)
+    without_weir(part("ratelimit"), upstream)
         .with("  clusters:\n", format!("  clusters:\n{}", part("ratelimit_cluster")))
         .with("ratelimit, port_value: 8081", format!("{address}, port_value: {port}"))
 }
@@ -335,30 +335,11 @@ fn beside(edges: &[(&'static str, u16, Template)], other: &Path) -> Vec<(&'stati
     weirs.map(named).collect()
 }
 
-/// The shipped configuration with this HTTP filter, or none, instead of weir, and without the bridge.
-fn without_weir(filter: &str) -> String {
-    let shipped = include_str!("../../envoy/weir.yaml");
-    let between = |text: &str, from: &str, to: &str, new: &str| {
-        let (before, rest) =
-            text.split_once(from).unwrap_or_else(|| panic!("envoy/weir.yaml without {from:?}"));
-        let (_, after) = rest.split_once(to).unwrap_or_else(|| panic!("envoy/weir.yaml without {to:?}"));
-        format!("{before}{new}{to}{after}")
-    };
-    let config = between(shipped, "          - name: weir\n", "          - name: router\n", filter);
-    between(&config, "  - name: weir-bridge\n", "  - name: upstream\n    type", "")
-}
-
 /// A part of `parts.yaml`.
 fn part(name: &str) -> &'static str {
     let parts = include_str!("parts.yaml").split("--- # ");
     let named = parts.filter_map(|part| part.split_once('\n')).find(|(of, _)| *of == name);
     named.unwrap_or_else(|| panic!("parts.yaml without {name}")).1
-}
-
-fn addressed(config: &str, upstream: SocketAddr) -> Template {
-    Template::new(config)
-        .with("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
-        .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
 }
 
 /// The reason for which Envoy refused a configuration, from its log.

@@ -189,6 +189,11 @@ impl Headers {
     /// The value of a header, its lines joined by commas, and how many lines it has; `None` without any. The name is in lower case, as
     /// Envoy's are.
     pub fn get(&self, name: &str) -> Option<(Cow<'_, [u8]>, usize)> {
+        self.joined(name, b',')
+    }
+
+    /// The same, its lines joined by this byte.
+    pub fn joined(&self, name: &str, by: u8) -> Option<(Cow<'_, [u8]>, usize)> {
         // Envoy keeps the host under this name.
         let name = if name == "host" { ":authority" } else { name };
         // SAFETY: Envoy has returned the buffers, and the caller uses the headers only as long as these are valid.
@@ -198,7 +203,7 @@ impl Headers {
         let (mut joined, mut lines) = (Cow::Borrowed(values.next()?), 1);
         for value in values {
             let joined = joined.to_mut();
-            joined.push(b',');
+            joined.push(by);
             joined.extend_from_slice(value);
             lines += 1;
         }

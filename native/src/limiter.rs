@@ -211,7 +211,7 @@ impl Limiter {
         let state = &mut *self.state.borrow_mut();
         // SAFETY: the session changes no header of the response, and `add_headers` reads none after it has written one.
         let upstream = unsafe { filter.headers(HeaderMap::Response) };
-        let fields = |name: &str| upstream.get(name).map(|(value, _)| value.into_owned());
+        let fields = |name: &str| upstream.joined(name, b'\n').map(|(value, _)| value.into_owned());
         let worker = &mut self.session_worker(state, None);
         reply::add_headers(filter, &upstream, session.response_headers(worker, &fields, is_end));
     }
@@ -232,7 +232,7 @@ impl Limiter {
         let state = &mut *self.state.borrow_mut();
         // SAFETY: the session changes none of them.
         let trailers = unsafe { filter.headers(HeaderMap::ResponseTrailers) };
-        let fields = |name: &str| trailers.get(name).map(|(value, _)| value.into_owned());
+        let fields = |name: &str| trailers.joined(name, b'\n').map(|(value, _)| value.into_owned());
         session.response_trailers(&mut self.session_worker(state, None), &fields);
     }
 

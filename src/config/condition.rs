@@ -67,7 +67,8 @@ pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
         all.push(Condition::Host(hosts.iter().map(host_test).collect()));
     }
     if let Some(header) = view.get(&CONDITION.header) {
-        all.push(header_test(&header));
+        let (name, test) = header_test(&header);
+        all.push(Condition::Header(name, test));
     }
     if let Some(query) = view.get(&CONDITION.query) {
         all.push(query_test(&query));
@@ -278,9 +279,9 @@ object! {
     normalize: List<Word<Step>> = normalize(),
 }
 
-fn header_test(view: &View<'_, HeaderTestFields>) -> Condition {
+pub(super) fn header_test(view: &View<'_, HeaderTestFields>) -> (String, ValueTest) {
     let test = value_test!(view, HEADER_TEST);
-    Condition::Header(view.get(&HEADER_TEST.name).to_owned(), test)
+    (view.get(&HEADER_TEST.name).to_owned(), test)
 }
 
 object! {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::condition::{HEADER_TEST, HeaderTestFields, header_test};
 use super::schema::{
     BODY_PATH, Count, Draft, Duration, Errors, HEADER, Items, List, Nested, STATUS, Text, Typed, View,
     WEIGHT, count, duration, list, nested, object, statuses, text,
@@ -35,6 +36,8 @@ object! {
         .optional("The status is one of these: `404`, `4xx` or `500-503`."),
     grpc_status: Option<List<Count<u32>>> = list(&count(0, 16), 1, 17)
         .optional("The gRPC status is one of these numbers; 0 is success. A response that has none meets no such condition."),
+    header: Option<Nested<HeaderTestFields>> = nested(&HEADER_TEST)
+        .optional("A line of a header of the response meets this: a `location`, a `set-cookie`."),
 }
 
 object! {
@@ -129,7 +132,11 @@ fn case(view: &View<'_, CaseFields>, tables: &Tables, errors: &mut Errors) -> Ca
     let status = when.get(&WHEN.status).map(|texts| texts.iter().filter_map(statuses).collect());
     let grpc_status = when.get(&WHEN.grpc_status).map(|numbers| numbers.iter().collect());
     Case {
-        when: When { status: status.unwrap_or_default(), grpc_status: grpc_status.unwrap_or_default() },
+        when: When {
+            status: status.unwrap_or_default(),
+            grpc_status: grpc_status.unwrap_or_default(),
+            header: when.get(&WHEN.header).map(|header| header_test(&header)),
+        },
         cost: true_cost(&view.get(&CASE.cost), tables, errors),
     }
 }

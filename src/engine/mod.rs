@@ -301,9 +301,8 @@ impl Engine {
         self.submitted(stream)
     }
 
-    /// If the request was decided just now, its release is the newest. A request that is held has none yet.
     fn submitted(&mut self, stream: StreamId) -> Submitted {
-        match self.requests.releases.pop_back_if(|release| release.stream == stream) {
+        match self.requests.just_decided(stream) {
             Some(release) => Submitted::Decided(release.action),
             None => Submitted::Wait,
         }
@@ -329,7 +328,7 @@ impl Engine {
 
     /// The next request to let through or reject.
     pub fn next_release(&mut self) -> Option<Release> {
-        self.requests.releases.pop_front()
+        self.requests.next_release()
     }
 
     /// True if [`next_release`](Self::next_release) has one.

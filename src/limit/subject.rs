@@ -163,14 +163,17 @@ impl Subject {
 
     /// Renews permits of requests that still run. Returns their new expiries.
     pub fn renew(&mut self, limits: &[Limit], permits: &[Permits], now: Micros) -> Vec<u64> {
-        let renew = |&Permits { limit, expiry, count }: &Permits| match (
-            limits.get(limit),
-            self.states.get_mut(limit),
-        ) {
-            (Some(Limit::Concurrency(of)), Some(State::Permits(state))) => {
-                of.renew(state, (expiry, count), now)
-            }
-            _ => expiry,
+        self.states.resize_with(limits.len(), State::default);
+        let renew = |&Permits { limit, expiry, count }: &Permits| {
+            let (Some(limit), Some(state)) = (limits.get(limit), self.states.get_mut(limit)) else {
+                return expiry;
+            };
+            limit.with(state, |state| match (limit, state) {
+                (Limit::Concurrency(limit), State::Permits(state)) => {
+                    limit.renew(state, (expiry, count), now)
+                }
+                _ => expiry,
+            })
         };
         permits.iter().map(renew).collect()
     }

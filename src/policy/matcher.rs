@@ -401,6 +401,16 @@ impl ValueTest {
         found.map_or(on_ambiguity.in_doubt(), |found| found == decisive)
     }
 
+    /// On a header of a response, its lines joined by line feeds: any of them.
+    #[must_use]
+    #[inline(never)]
+    pub fn holds_line(&self, lines: Option<&[u8]>, on_ambiguity: OnAmbiguity) -> bool {
+        let Some(lines) = lines else { return self.holds_absent() };
+        let mut searches = Searches::of_response();
+        let mut lines = lines.split(|&byte| byte == b'\n');
+        lines.any(|line| self.holds(Sent::plain(line), &mut searches, on_ambiguity))
+    }
+
     /// On the values of a parameter in one reading of the query, or of a cookie: each is a reading.
     fn holds_any<'t>(
         &self,

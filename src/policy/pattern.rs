@@ -81,7 +81,11 @@ impl Pattern {
     }
 }
 
-fn compile(text: &str) -> Result<Regex, String> {
+/// Compiles an expression, in which a `.` also stands for the end of a line.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn compile(text: &str) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new(text);
     builder.dot_matches_new_line(true).size_limit(MAX_COMPILED).build().map_err(|error| error.to_string())
 }
@@ -125,7 +129,7 @@ pub fn may_be_alternatives(text: &str) -> bool {
 
 /// The remaining search budget of one condition, over all readings of a request: many short values cost as much as one long value.
 pub struct Searches<'r, 'a> {
-    request: &'r Request<'a>,
+    request: Option<&'r Request<'a>>,
     bytes: usize,
 }
 
@@ -133,7 +137,13 @@ impl<'r, 'a> Searches<'r, 'a> {
     /// The searches of a condition on `request`.
     #[must_use]
     pub const fn new(request: &'r Request<'a>) -> Self {
-        Self { request, bytes: 0 }
+        Self { request: Some(request), bytes: 0 }
+    }
+
+    /// The searches of a condition on a response.
+    #[must_use]
+    pub const fn of_response() -> Self {
+        Self { request: None, bytes: 0 }
     }
 
     /// True if all of `value` matches; `None` if this value, or the values before it together, are too long to be searched. A value that
@@ -149,7 +159,9 @@ impl<'r, 'a> Searches<'r, 'a> {
         }
         self.bytes = self.bytes.saturating_add(START_COST);
         let steps = length.saturating_add(START_COST).saturating_mul(pattern.size);
-        self.request.count(|effort| effort.steps = effort.steps.saturating_add(steps));
+        if let Some(request) = self.request {
+            request.count(|effort| effort.steps = effort.steps.saturating_add(steps));
+        }
         Some(pattern.regex.is_match(&String::from_utf8_lossy(&value.value())))
     }
 }

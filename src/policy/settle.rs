@@ -8,6 +8,7 @@
 use core::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::matcher::{OnAmbiguity, ValueTest};
 use super::usage::{self, Usage};
 use crate::body::{Form, Paths, Scanner, Sum};
 use crate::inline_vec::InlineVec;
@@ -29,13 +30,15 @@ pub struct Case {
     pub cost: TrueCost,
 }
 
-/// A condition on a response: each list holds, where an empty one always does.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A condition on a response: each part holds, where an empty one always does.
+#[derive(Debug, Default)]
 pub struct When {
     /// The status is one of these.
     pub status: Vec<RangeInclusive<u16>>,
     /// The gRPC status is one of these.
     pub grpc_status: Vec<u32>,
+    /// A line of the header of this name, in lower case, meets the test.
+    pub header: Option<(String, ValueTest)>,
 }
 
 /// The true cost of a request.
@@ -128,7 +131,7 @@ impl Watched {
     }
 }
 
-/// Reads a header or trailer of a response, all of its lines joined by commas.
+/// Reads a header or trailer of a response, all of its lines joined by line feeds.
 pub type Fields<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
 /// The longest header that a cost is read from, in bytes.
@@ -141,6 +144,8 @@ pub struct Settling {
     since: Micros,
     status: Option<u16>,
     grpc_status: Option<u32>,
+    /// A bit for each case whose condition on a header holds, and for each for which that cannot be told.
+    header: [u16; 2],
     bytes: u64,
     /// True if no part of it is still to come.
     is_whole: bool,
@@ -161,6 +166,7 @@ impl Settling {
             since,
             status: None,
             grpc_status: None,
+            header: [0; 2],
             bytes: 0,
             is_whole: false,
             stated,
@@ -175,9 +181,18 @@ impl Settling {
         self.status = number(fields(":status")).and_then(|status| u16::try_from(status).ok());
         self.read_grpc_status(settle, fields);
         self.scanners = InlineVec::new();
+        self.header = [0; 2];
+        for (index, case) in settle.cases.iter().enumerate() {
+            let [holds, doubt] = &mut self.header;
+            match case.when.header_holds(fields) {
+                Some(true) => *holds |= bit(index),
+                Some(false) => {}
+                None => *doubt |= bit(index),
+            }
+        }
         let mut watched = Watched::default();
         for (index, case) in settle.cases.iter().enumerate() {
-            let holds = self.holds(&case.when);
+            let holds = self.holds(index, &case.when);
             if holds == Some(false) {
                 continue;
             }
@@ -202,7 +217,7 @@ impl Settling {
             Source::Duration(_) => {}
             Source::Body(paths, _) | Source::Usage(Usage { paths, .. }) => {
                 let [kind, coding] =
-                    ["content-type", "content-encoding"].map(|name| fields(name).unwrap_or_default());
+                    ["content-type", "content-encoding"].map(|name| list(fields(name)).unwrap_or_default());
                 match Form::of(&kind, &coding) {
                     Some(form) => {
                         watched.content = true;
@@ -253,7 +268,7 @@ impl Settling {
     pub fn known(&self, settle: &Settle, reserved: u64) -> Option<u64> {
         self.status?;
         for (index, Case { when, cost }) in settle.cases.iter().enumerate() {
-            match self.holds(when) {
+            match self.holds(index, when) {
                 Some(true) => {
                     return match cost {
                         TrueCost::Shown(Shown { source: Source::Header(_), .. })
@@ -279,24 +294,29 @@ impl Settling {
         }
         let mut least = 0;
         for (index, case) in settle.cases.iter().enumerate() {
-            match self.holds(&case.when) {
+            match self.holds(index, &case.when) {
                 Some(true) => {
                     return self.of(index, &case.cost, reserved, now.since(self.since)).max(least);
                 }
-                None if !self.is_whole => least = reserved,
+                None if !self.is_whole || self.header[1] & bit(index) > 0 => least = reserved,
                 Some(false) | None => {}
             }
         }
         reserved
     }
 
-    /// True if a condition holds; `None` while its status or its gRPC status may still come.
-    fn holds(&self, when: &When) -> Option<bool> {
+    /// True if the condition of a case holds; `None` while its status, header or gRPC status may still come, or if a header cannot be told.
+    fn holds(&self, case: usize, when: &When) -> Option<bool> {
         if !when.status.is_empty() {
             let status = self.status?;
             if !when.status.iter().any(|range| range.contains(&status)) {
                 return Some(false);
             }
+        }
+        let [holds, doubt] = self.header.map(|cases| cases & bit(case) > 0);
+        if when.header.is_some() && !holds {
+            // Before the headers of a response there is no status.
+            return if doubt || self.status.is_none() { None } else { Some(false) };
         }
         if when.grpc_status.is_empty() {
             return Some(true);
@@ -342,6 +362,18 @@ impl Settling {
     }
 }
 
+impl When {
+    /// True if the condition on a header holds; `None` if that cannot be told.
+    #[inline(never)]
+    fn header_holds(&self, fields: Fields<'_>) -> Option<bool> {
+        let Some((name, test)) = &self.header else { return Some(true) };
+        let lines = fields(name);
+        let [may, does] =
+            [OnAmbiguity::Holds, OnAmbiguity::Fails].map(|on| test.holds_line(lines.as_deref(), on));
+        (may == does).then_some(does)
+    }
+}
+
 impl Settle {
     /// The cases that read the tokens of a language model.
     pub fn usages(&self) -> impl Iterator<Item = (&Usage, &Shown)> {
@@ -365,8 +397,22 @@ impl Settle {
     }
 }
 
+/// The bit of a case: a policy has at most 16.
+fn bit(case: usize) -> u16 {
+    u32::try_from(case).ok().and_then(|case| 1_u16.checked_shl(case)).unwrap_or_default()
+}
+
+/// The lines of a header as the list that they are together.
+#[inline(never)]
+fn list(mut lines: Option<Vec<u8>>) -> Option<Vec<u8>> {
+    for byte in lines.iter_mut().flatten().filter(|byte| **byte == b'\n') {
+        *byte = b',';
+    }
+    lines
+}
+
 /// A whole number. Of several in one header, the largest counts.
 fn number(value: Option<Vec<u8>>) -> Option<u64> {
-    let value = value.filter(|value| value.len() <= LONGEST)?;
+    let value = list(value).filter(|value| value.len() <= LONGEST)?;
     value.split(|&byte| byte == b',').filter_map(|text| super::cost::number(text.trim_ascii())).max()
 }

@@ -6,7 +6,7 @@ use core::fmt::Write as _;
 
 use super::body::Detail;
 use super::cause::Cause;
-use super::header::Header;
+use super::fields::Header;
 use super::settings::Api;
 use crate::limit::RetryAfter;
 use crate::time::Micros;

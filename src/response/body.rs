@@ -5,6 +5,7 @@ use core::fmt::Write as _;
 
 use super::cause::Cause;
 use super::settings::{Body, Settings};
+use super::template::Kind;
 use crate::time::Micros;
 
 /// The URL of the draft's registered problem types.
@@ -30,14 +31,10 @@ pub(super) fn body(
     cause: Cause,
     detail: &Detail<'_>,
 ) -> (Option<&'static str>, String) {
-    const JSON: Option<&str> = Some("application/json");
-    const TEXT: Option<&str> = Some("text/plain; charset=utf-8");
     match &settings.body {
         Body::Problem => (Some("application/problem+json"), problem(status, cause, detail)),
-        Body::Json(Some(body)) => (JSON, body.clone()),
-        Body::Json(None) => (JSON, object(cause, detail)),
-        Body::Text(Some(body)) => (TEXT, body.clone()),
-        Body::Text(None) => (TEXT, sentence(cause, detail)),
+        Body::Json => (Some(Kind::Json.content_type()), object(cause, detail)),
+        Body::Text => (Some(Kind::Text.content_type()), sentence(cause, detail)),
         Body::Empty => (None, String::new()),
         Body::Api(api) => {
             let (content_type, body) = api.body(status, cause, detail);

@@ -12,8 +12,8 @@
 use core::fmt::Write as _;
 
 use super::answer::PolicyAnswer;
+use super::fields::Header;
 use super::fields::{Times, status_headers};
-use super::header::Header;
 use super::named::NamedLimit;
 use super::rejection::{Rejection, answer, unavailable};
 use super::settings::{Settings, Style};

@@ -4,7 +4,7 @@
 use core::fmt::Write as _;
 
 use super::answer::{PolicyAnswer, nearness};
-use super::header::Headers;
+use super::fields::Headers;
 use super::named::NamedLimit;
 use super::settings::Style;
 use super::view::Counts;

@@ -2,14 +2,16 @@
 //! A response in the upstream's place, for HTTP and for gRPC clients.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::answer::PolicyAnswer;
 use super::api;
 use super::body::{self, Detail};
 use super::cause::Cause;
-use super::header::Header;
+use super::fields::Header;
 use super::retry_after::{STORE_RETRY, with_jitter};
 use super::settings::{Body, Settings};
+use super::template::{Own, Values, push, request_id};
 use super::view::Counts;
 use crate::body::Ids;
 use crate::limit::RetryAfter;
@@ -40,6 +42,23 @@ pub struct Rejection {
     pub details: String,
     /// The status and the message for a gRPC client, in place of status and body.
     pub grpc: Grpc,
+    /// The operator's own texts, and the values of this rejection in them.
+    pub(super) own: Option<Box<OwnTexts>>,
+}
+
+/// The operator's own texts in a rejection, and its values in them; an empty one is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OwnTexts {
+    texts: Arc<Own>,
+    retry_after: String,
+    limit: String,
+    policy: String,
+}
+
+impl OwnTexts {
+    fn values<'a>(&'a self, id: &'a str) -> Values<'a> {
+        [&self.retry_after, &self.limit, &self.policy, id]
+    }
 }
 
 /// The end of a gRPC call: trailers under status 200, with the rejection's headers except `content-type`.
@@ -59,9 +78,9 @@ pub struct Reply<'a> {
     /// The HTTP status.
     pub status: u16,
     /// The headers.
-    pub headers: Vec<(&'static str, Cow<'a, str>)>,
+    pub headers: Vec<(&'a str, Cow<'a, str>)>,
     /// The body.
-    pub body: &'a str,
+    pub body: Cow<'a, str>,
 }
 
 impl Rejection {
@@ -95,22 +114,40 @@ impl Rejection {
     #[must_use]
     pub fn reply(&self, header: &dyn Fn(&str) -> Option<Vec<u8>>) -> Reply<'_> {
         let is_grpc = request::is_grpc(header);
+        let other = self.own.as_ref().filter(|_| !is_grpc);
+        let other = other.and_then(|own| own.texts.preferred(&self.headers, header));
+        let has_type = !is_grpc && other.is_none();
         let mut headers: Vec<_> = self
             .headers
             .iter()
-            .filter(|header| !is_grpc || header.name != "content-type")
+            .filter(|header| has_type || header.name != "content-type")
             .map(|header| (header.name, Cow::from(&header.value)))
             .collect();
-        if !is_grpc {
-            return Reply { status: self.status, headers, body: &self.body };
+        let mut body = Cow::from(if is_grpc { "" } else { &self.body });
+        if is_grpc {
+            push(&mut headers, "grpc-status", self.grpc.code.to_string());
+            push(&mut headers, "grpc-message", self.grpc.message.to_owned());
+            if let Some(millis) = self.grpc.pushback {
+                push(&mut headers, "grpc-retry-pushback-ms", millis.to_string());
+            }
         }
-        headers.push(("grpc-status", self.grpc.code.to_string().into()));
-        headers.push(("grpc-message", self.grpc.message.into()));
-        headers
-            .extend(self.grpc.pushback.map(|millis| ("grpc-retry-pushback-ms", millis.to_string().into())));
+        if let Some(of) = &self.own {
+            let (own, id) = (&of.texts, request_id(header));
+            let values = of.values(&id);
+            if let Some(other) = other {
+                push(&mut headers, "content-type", other.content_type().to_owned());
+            }
+            if let Some(template) = other.or(own.body.as_ref().filter(|_| !is_grpc)) {
+                body = template.fill(&values).into();
+            }
+            own.add(&values, header, &mut headers);
+        }
+        if !is_grpc {
+            return Reply { status: self.status, headers, body };
+        }
         let is_web = header("grpc-accept-encoding").is_some() && header("x-envoy-original-method").is_none();
         let status = if is_web { 200 } else { self.status };
-        Reply { status, headers, body: "" }
+        Reply { status, headers, body }
     }
 }
 
@@ -137,7 +174,7 @@ pub(super) fn answer(mut headers: Vec<Header>, body: String) -> Rejection {
     headers.push(Header::new("content-type", String::from("application/json")));
     let (cause, retry_after) = (Cause::Answered, RetryAfter::Unknown);
     let grpc = Grpc { code: cause.grpc_code(), message: cause.message(), pushback: None };
-    Rejection { cause, retry_after, status: 200, headers, body, details: cause.details(""), grpc }
+    Rejection { cause, retry_after, status: 200, headers, body, details: cause.details(""), grpc, own: None }
 }
 
 /// The rejection because of one policy's answer. `headers` carry the status of all limits.
@@ -178,7 +215,16 @@ fn build(
         api.add_retry(cause, retry_after, &mut headers);
     }
     let detail = Detail { policy, violated, after, in_tokens };
-    let (content_type, body) = body::body(settings, status, cause, &detail);
+    let own = settings.own.as_ref().map(|own| {
+        let limit = violated.first().copied().unwrap_or_default().to_owned();
+        let retry_after = after.map(|after| after.as_secs_ceil().to_string()).unwrap_or_default();
+        Box::new(OwnTexts { texts: Arc::clone(own), retry_after, limit, policy: policy.to_owned() })
+    });
+    let template = own.as_ref().and_then(|own| Some((own.texts.body.as_ref()?, own.values(""))));
+    let (content_type, body) = match template {
+        Some((template, values)) => (Some(template.content_type()), template.fill(&values)),
+        None => body::body(settings, status, cause, &detail),
+    };
     if let Some(content_type) = content_type {
         headers.push(Header::new("content-type", content_type.to_owned()));
     }
@@ -188,5 +234,5 @@ fn build(
         RetryAfter::Now | RetryAfter::Unknown => None,
     };
     let grpc = Grpc { code: cause.grpc_code(), message: cause.message(), pushback };
-    Rejection { cause, retry_after, status, headers, body, details: cause.details(policy), grpc }
+    Rejection { cause, retry_after, status, headers, body, details: cause.details(policy), grpc, own }
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operator's settings for responses: status, body, the style of the rate-limit fields.
 
+use std::sync::Arc;
+
+use super::template::Own;
 use crate::time::Micros;
 
 /// The settings of a policy's responses.
@@ -22,6 +25,8 @@ pub struct Settings {
     pub warns: bool,
     /// `Retry-After` is later than the true time by a random time up to this.
     pub retry_jitter: Micros,
+    /// The operator's own texts in rejections.
+    pub own: Option<Arc<Own>>,
 }
 
 /// The body of a rejection.
@@ -29,10 +34,10 @@ pub struct Settings {
 pub enum Body {
     /// `application/problem+json` (RFC 9457).
     Problem,
-    /// `application/json`: this text, or a small object.
-    Json(Option<String>),
-    /// `text/plain`: this text, or a sentence.
-    Text(Option<String>),
+    /// `application/json`: a small object.
+    Json,
+    /// `text/plain`: a sentence.
+    Text,
     /// No body.
     Empty,
     /// The error object of an API, as its client libraries read it.
@@ -91,6 +96,7 @@ impl Default for Settings {
             upstream: Upstream::Replace,
             warns: false,
             retry_jitter: Micros::ZERO,
+            own: None,
         }
     }
 }

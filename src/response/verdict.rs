@@ -3,8 +3,8 @@
 
 use super::answer::PolicyAnswer;
 use super::cause::Cause;
+use super::fields::{Header, Headers};
 use super::fields::{Times, add_status, add_warnings, status_headers};
-use super::header::{Header, Headers};
 use super::named::NamedLimit;
 use super::rejection::{Rejection, reject};
 use super::retry_after::retry_after;

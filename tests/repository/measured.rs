@@ -54,7 +54,19 @@ fn sizing() {
          - *CPU*: such a check takes {micros:.0} µs of Redis's one core, so 20,000 checks a second take {core:.0} % of it. That is below the half to \
          plan for: one Redis is enough.\n"
     );
-    tables::published("docs/sizing.md", [("capacity", table), ("capacity: example", example)]);
+    let mut proxies = String::from("| Envoy | workers | MB | CPU time of a start, s |\n|---|--:|--:|--:|\n");
+    for proxy in capacity["proxies"].as_array().expect("proxies") {
+        let name = proxy["proxy"].as_str().expect("a name");
+        let _ = writeln!(
+            proxies,
+            "| {name} | {} | {} | {:.2} |",
+            proxy["workers"],
+            number(&proxy["mb"]),
+            number(&proxy["start_s"])
+        );
+    }
+    let tables = [("capacity", table), ("capacity: example", example), ("capacity: proxies", proxies)];
+    tables::published("docs/sizing.md", tables);
 }
 
 /// The maximum time of one call of a script.

@@ -166,6 +166,22 @@ pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Templa
         .with(path, built.display())
 }
 
+/// The shipped configuration with this HTTP filter, or none, instead of weir, and without the bridge.
+pub fn without_weir(filter: &str, upstream: SocketAddr) -> Template {
+    let shipped = include_str!("../../envoy/weir.yaml");
+    let between = |text: &str, from: &str, to: &str, new: &str| {
+        let (before, rest) =
+            text.split_once(from).unwrap_or_else(|| panic!("envoy/weir.yaml without {from:?}"));
+        let (_, after) = rest.split_once(to).unwrap_or_else(|| panic!("envoy/weir.yaml without {to:?}"));
+        format!("{before}{new}{to}{after}")
+    };
+    let config = between(shipped, "          - name: weir\n", "          - name: router\n", filter);
+    let config = between(&config, "  - name: weir-bridge\n", "  - name: upstream\n    type", "");
+    Template::new(&config)
+        .with("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
+        .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
+}
+
 /// The cluster `weir-bridge` as a file that Envoy discovers it in (CDS), and the rest of a configuration without it. An
 /// anchor does not reach from the one into the other.
 pub fn apart(whole: &str) -> (String, String) {

@@ -6,7 +6,7 @@ use std::io;
 use super::Answer;
 use crate::words::{shown, span};
 use weir::limit::RetryAfter;
-use weir::response::{Header, Rejection, Verdict};
+use weir::response::Verdict;
 use weir::time::Micros;
 
 pub fn print(answer: &Answer, out: &mut impl io::Write) -> io::Result<()> {
@@ -23,37 +23,34 @@ pub fn print(answer: &Answer, out: &mut impl io::Write) -> io::Result<()> {
                 Micros::ZERO => String::new(),
                 delay => format!("is held for {}, then ", span(delay)),
             };
-            let headers = if admission.headers.is_empty() { "" } else { "; its response gets these headers" };
+            let headers = if answer.headers.is_empty() { "" } else { "; its response gets these headers" };
             writeln!(out, "answer{when}: the request {held}goes to the upstream{headers}")?;
-            print_headers(admission.headers.iter(), out)
+            print_headers(answer, out)
         }
         (Verdict::Reject(rejection), _) if answer.is_grpc => {
             let grpc = &rejection.grpc;
             writeln!(out, "answer{when}: gRPC status {}, {}", grpc.code, grpc.message)?;
-            print_headers(rejection.headers.iter().filter(|header| header.name != "content-type"), out)?;
+            print_headers(answer, out)?;
             match grpc.pushback {
                 Some(millis) => writeln!(out, "  grpc-retry-pushback-ms: {millis}"),
                 None => Ok(()),
             }
         }
-        (Verdict::Reject(rejection), _) => print_rejection(rejection, &when, out),
+        (Verdict::Reject(rejection), _) => {
+            writeln!(out, "answer{when}: status {}", rejection.status)?;
+            print_headers(answer, out)?;
+            if answer.body.is_empty() {
+                return Ok(());
+            }
+            writeln!(out)?;
+            answer.body.lines().try_for_each(|line| writeln!(out, "  {}", shown(line.as_bytes())))
+        }
     }
 }
 
-fn print_rejection(rejection: &Rejection, when: &str, out: &mut impl io::Write) -> io::Result<()> {
-    writeln!(out, "answer{when}: status {}", rejection.status)?;
-    print_headers(rejection.headers.iter(), out)?;
-    if rejection.body.is_empty() {
-        return Ok(());
-    }
-    writeln!(out)?;
-    rejection.body.lines().try_for_each(|line| writeln!(out, "  {}", shown(line.as_bytes())))
-}
-
-fn print_headers<'a>(headers: impl Iterator<Item = &'a Header>, out: &mut impl io::Write) -> io::Result<()> {
-    headers
-        .into_iter()
-        .try_for_each(|header| writeln!(out, "  {}: {}", header.name, shown(header.value.as_bytes())))
+fn print_headers(answer: &Answer, out: &mut impl io::Write) -> io::Result<()> {
+    let mut headers = answer.headers.iter();
+    headers.try_for_each(|(name, value)| writeln!(out, "  {name}: {}", shown(value.as_bytes())))
 }
 
 /// When a rejected client may come again. `is_banned_for_ever` is a ban without an end.

@@ -7,7 +7,7 @@ use super::{Answer, Asked, Explanation, Ruled, Would, usage};
 use crate::words::{self, shown};
 use weir::limit::RetryAfter;
 use weir::policy::{Check, Denial, Mode, Ruling, key, part_place};
-use weir::response::{Header, Verdict};
+use weir::response::Verdict;
 
 impl Explanation<'_> {
     /// An object. `commands` says whether those that go to Redis are part of it.
@@ -107,29 +107,27 @@ impl Asked {
 
 impl Answer {
     fn json(&self) -> Value {
-        let headers = |of: &[Header]| {
-            let header =
-                |header: &Header| json!({ "name": header.name, "value": shown(header.value.as_bytes()) });
-            of.iter().map(header).collect::<Vec<_>>()
-        };
+        let header =
+            |(name, value): &(String, String)| json!({ "name": name, "value": shown(value.as_bytes()) });
+        let headers: Vec<_> = self.headers.iter().map(header).collect();
         let mut answer = match &self.verdict {
             Verdict::Admit(admission) => json!({
                 "admitted": true,
                 "delay_ms": admission.delay.as_millis_ceil(),
-                "headers": self.inexact.is_none().then(|| headers(&admission.headers)),
+                "headers": self.inexact.is_none().then_some(headers),
             }),
             Verdict::Reject(rejection) if self.is_grpc => json!({
                 "admitted": false,
                 "grpc_status": rejection.grpc.code,
                 "grpc_message": rejection.grpc.message,
                 "grpc_retry_pushback_ms": rejection.grpc.pushback.map(|millis| millis.to_string()),
-                "headers": headers(&rejection.headers).into_iter().filter(|of| of["name"] != "content-type").collect::<Vec<_>>(),
+                "headers": headers,
             }),
             Verdict::Reject(rejection) => json!({
                 "admitted": false,
                 "status": rejection.status,
-                "headers": headers(&rejection.headers),
-                "body": rejection.body,
+                "headers": headers,
+                "body": self.body,
             }),
         };
         if let Value::Object(answer) = &mut answer {

@@ -155,6 +155,10 @@ enum Would {
 
 struct Answer {
     verdict: Verdict,
+    /// The headers that weir adds to the response, or those of a rejection.
+    headers: Vec<(String, String)>,
+    /// The body of a rejection.
+    body: String,
     is_grpc: bool,
     /// The condition of the answer: the subjects that count as new.
     uncounted: Option<String>,
@@ -327,8 +331,27 @@ impl<'a> Asking<'a> {
             _ if not_asked.is_empty() => None,
             _ => Some(format!("nothing is counted yet of {}", not_asked.join(", "))),
         };
-        let is_grpc = is_grpc(&|name| sample.header(name).ok().flatten().map(Cow::into_owned));
-        Answer { verdict, is_grpc, uncounted, inexact: self.inexact.take() }
+        let header = |name: &str| sample.header(name).ok().flatten().map(Cow::into_owned);
+        let is_grpc = is_grpc(&header);
+        let (headers, body) = match &verdict {
+            Verdict::Admit(admission) => {
+                let headers = admission.headers.iter();
+                (
+                    headers.map(|header| (header.name.to_owned(), header.value.clone())).collect(),
+                    String::new(),
+                )
+            }
+            Verdict::Reject(rejection) => {
+                let reply = rejection.reply(&header);
+                // The answer says the status and the time of a gRPC call by themselves.
+                let headers = reply.headers.into_iter().filter(|(name, _)| !name.starts_with("grpc-"));
+                (
+                    headers.map(|(name, value)| (name.to_owned(), value.into_owned())).collect(),
+                    reply.body.into_owned(),
+                )
+            }
+        };
+        Answer { verdict, headers, body, is_grpc, uncounted, inexact: self.inexact.take() }
     }
 }
 

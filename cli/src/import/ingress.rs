@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::nginx::{Block, Directive, imported};
 use super::notes::{Note, Notes};
-use super::{Imported, Output};
+use super::{Imported, Object, Output};
 use crate::document::Node;
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
@@ -43,12 +43,6 @@ pub struct Arguments {
     pub output: Output,
 }
 
-/// An Ingress, and where it is.
-struct Ingress<'a> {
-    file: usize,
-    root: &'a Node,
-}
-
 /// The limits of an Ingress: what is at the beginning of the block `http`, and in each of its locations.
 #[derive(Default)]
 struct Limits {
@@ -68,17 +62,12 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let files = super::read(&arguments.files, 0, &mut notes)?;
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
-    let all: Vec<Ingress<'_>> = files
-        .iter()
-        .enumerate()
-        .flat_map(|(file, source)| source.documents.iter().map(move |root| (file, root)))
-        .flat_map(|(file, root)| objects(root).map(move |root| Ingress { file, root }))
-        .collect();
+    let all = super::objects(&files);
     let mut http = Vec::new();
-    for map in all.iter().filter(|object| object.root.text_of("kind") == "ConfigMap") {
+    for map in all.iter().filter(|object| object.kind() == "ConfigMap") {
         http.extend(map.statuses(&mut notes));
     }
-    let ingresses: Vec<_> = all.iter().filter(|object| object.root.text_of("kind") == "Ingress").collect();
+    let ingresses: Vec<_> = all.iter().filter(|object| object.kind() == "Ingress").collect();
     let regex: BTreeSet<&str> =
         ingresses.iter().filter(|ingress| ingress.has_regex()).flat_map(|ingress| ingress.hosts()).collect();
     // The controller always has a default server, so a server with a name gets the requests of its host only.
@@ -101,28 +90,15 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     imported(http, names, notes, "annotation of a limit in any Ingress")
 }
 
-/// The objects of a document: itself, or those of a list.
-fn objects(root: &Node) -> Box<dyn Iterator<Item = &Node> + '_> {
-    match root.get("items") {
-        Some(items) if root.text_of("kind").ends_with("List") => Box::new(items.items().iter()),
-        _ => Box::new(core::iter::once(root)),
-    }
-}
-
-impl<'a> Ingress<'a> {
-    fn annotations(&self) -> &'a [(String, crate::document::Place, Node)] {
-        self.root.at(&["metadata", "annotations"]).map(Node::fields).unwrap_or_default()
-    }
-
-    /// An annotation, and its line.
-    fn annotation(&self, name: &str) -> Option<(usize, String)> {
-        let is = |annotation: &str| annotation.strip_prefix(PREFIX) == Some(name);
-        let (_, place, value) = self.annotations().iter().find(|(annotation, ..)| is(annotation))?;
+impl<'a> Object<'a> {
+    /// An annotation of the controller, and its line.
+    fn setting(&self, name: &str) -> Option<(usize, String)> {
+        let (place, value) = self.annotation(&format!("{PREFIX}{name}"))?;
         Some((place.line, value.text_or_number()?))
     }
 
     fn is_true(&self, name: &str) -> bool {
-        self.annotation(name).is_some_and(|(_, value)| value == "true")
+        self.setting(name).is_some_and(|(_, value)| value == "true")
     }
 
     /// The controller takes the limits of a canary from the Ingress beside it.
@@ -131,7 +107,7 @@ impl<'a> Ingress<'a> {
     }
 
     fn has_regex(&self) -> bool {
-        self.is_true("use-regex") || self.annotation("rewrite-target").is_some()
+        self.is_true("use-regex") || self.setting("rewrite-target").is_some()
     }
 
     fn rules(&self) -> &'a [Node] {
@@ -154,7 +130,7 @@ impl<'a> Ingress<'a> {
 
     /// A number that the controller takes, which is none for what is no number, and for 0.
     fn number(&self, name: &str, notes: &mut Notes) -> Option<(usize, u64)> {
-        let (line, text) = self.annotation(name)?;
+        let (line, text) = self.setting(name)?;
         match text.parse::<u64>() {
             Ok(0) => None,
             Ok(number) if number <= MAX_NUMBER => Some((line, number)),
@@ -174,11 +150,8 @@ impl<'a> Ingress<'a> {
         if rps.is_none() && rpm.is_none() && connections.is_none() {
             return Limits::default();
         }
-        let (namespace, name) = (self.metadata("namespace"), self.metadata("name"));
-        let zone = |end: &str| match namespace {
-            "" => format!("{name}-{end}"),
-            _ => format!("{namespace}-{name}-{end}"),
-        };
+        let name = self.name();
+        let zone = |end: &str| format!("{name}-{end}");
         let mut limits = Limits::default();
         let key = self.key(&zone("key").replace(['-', '.'], "_"), &mut limits, notes);
         let mut note_replicas = |line, what: &str| {
@@ -204,7 +177,7 @@ impl<'a> Ingress<'a> {
                 .push(self.directive(line, &["limit_req", &format!("zone={zone}"), &burst, "nodelay"]));
             note_replicas(line, &format!("limit-{end}"));
         }
-        if let Some((line, _)) = self.annotation("enable-cors").filter(|_| self.is_true("enable-cors")) {
+        if let Some((line, _)) = self.setting("enable-cors").filter(|_| self.is_true("enable-cors")) {
             let why = "the controller answers OPTIONS before it limits, so the policies do not count it";
             let instead = "Let Envoy's filter cors stand before weir; else such requests reach the upstream without a limit";
             notes.add(Note::at(self.file, line, "enable-cors", why, instead));
@@ -214,15 +187,11 @@ impl<'a> Ingress<'a> {
         limits
     }
 
-    fn metadata(&self, name: &str) -> &'a str {
-        self.root.get("metadata").map(|metadata| metadata.text_of(name)).unwrap_or_default()
-    }
-
     /// Returns the key of the zones: the address, and nothing for the networks that are exempt.
     fn key(&self, name: &str, limits: &mut Limits, notes: &mut Notes) -> String {
         const ADDRESS: &str = "$binary_remote_addr";
         let lists = ["limit-allowlist", "limit-whitelist"];
-        let Some((line, networks)) = lists.iter().find_map(|name| self.annotation(name)) else {
+        let Some((line, networks)) = lists.iter().find_map(|name| self.setting(name)) else {
             return ADDRESS.to_owned();
         };
         let mut inner = vec![self.directive(line, &["default", "0"])];

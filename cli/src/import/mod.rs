@@ -9,7 +9,6 @@ mod kong;
 mod nginx;
 mod notes;
 mod ratelimit;
-mod real_ip;
 mod status;
 mod test;
 
@@ -18,7 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::document::Node;
+use super::document::{Content, Node, Place};
 use super::source::Source as File;
 use super::tree::{Map, Tree};
 use super::{Ended, Found, failed};
@@ -39,12 +38,13 @@ enum From {
     Nginx(Nginx),
     /// ingress-nginx: the annotations limit-rps, limit-rpm, limit-connections, limit-burst-multiplier and limit-allowlist.
     Ingress(ingress::Arguments),
-    /// APISIX: the plugins limit-count, limit-req and limit-conn.
+    /// APISIX: the plugins limit-count, limit-req and limit-conn, of its own files and of ApisixRoutes.
     Apisix(apisix::Arguments),
     /// Envoy Gateway's BackendTrafficPolicies, global and local; the token buckets of Envoy's filter local_ratelimit, of routes and of
-    /// named virtual hosts; Kuadrant's RateLimitPolicies whose expressions are comparisons.
+    /// named virtual hosts, also in Istio's EnvoyFilters; Kuadrant's RateLimitPolicies and TokenRateLimitPolicies whose expressions are
+    /// comparisons.
     Envoy(envoy::Arguments),
-    /// Kong: the plugins rate-limiting and rate-limiting-advanced.
+    /// Kong: the plugins rate-limiting and rate-limiting-advanced, of declarative files and of KongPlugins.
     Kong(kong::Arguments),
     /// The rate-limit service (envoyproxy/ratelimit): its descriptors, and the actions of Envoy's routes.
     Ratelimit(ratelimit::Arguments),
@@ -103,6 +103,103 @@ fn read(paths: &[PathBuf], number: usize, notes: &mut Notes) -> Result<Vec<File>
         Ok(file)
     };
     (number..).zip(paths).map(read).collect()
+}
+
+/// An object of Kubernetes, and the number of its file.
+#[derive(Clone, Copy)]
+struct Object<'a> {
+    file: usize,
+    root: &'a Node,
+}
+
+/// The objects of these files, and those in lists.
+fn objects(files: &[File]) -> Vec<Object<'_>> {
+    let mut found = Vec::new();
+    for (file, root) in files
+        .iter()
+        .enumerate()
+        .flat_map(|(file, source)| source.documents.iter().map(move |root| (file, root)))
+    {
+        let items = root.list("items");
+        let is_list = root.text_of("kind").ends_with("List") && !items.is_empty();
+        let all = if is_list { items } else { std::slice::from_ref(root) };
+        found.extend(all.iter().map(|root| Object { file, root }));
+    }
+    found
+}
+
+impl<'a> Object<'a> {
+    fn kind(&self) -> &'a str {
+        self.root.text_of("kind")
+    }
+
+    fn metadata(&self, name: &str) -> &'a str {
+        self.root.get("metadata").map(|metadata| metadata.text_of(name)).unwrap_or_default()
+    }
+
+    fn namespace(&self) -> &'a str {
+        Some(self.metadata("namespace")).filter(|name| !name.is_empty()).unwrap_or("default")
+    }
+
+    /// Its namespace, if the file says one, and its name: for the name of a policy.
+    fn name(&self) -> String {
+        let names = [self.metadata("namespace"), self.metadata("name")];
+        names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join("-")
+    }
+
+    fn annotations(&self) -> &'a [(String, Place, Node)] {
+        self.root.at(&["metadata", "annotations"]).map(Node::fields).unwrap_or_default()
+    }
+
+    /// An annotation, with its place.
+    fn annotation(&self, name: &str) -> Option<(Place, &'a Node)> {
+        let (_, place, value) = self.annotations().iter().find(|(annotation, ..)| annotation == name)?;
+        Some((*place, value))
+    }
+
+    /// The texts in an annotation, between commas.
+    fn listed(&self, name: &str) -> Vec<&'a str> {
+        let text = self.annotation(name).and_then(|(_, value)| value.text()).unwrap_or_default();
+        text.split(',').map(str::trim).filter(|text| !text.is_empty()).collect()
+    }
+}
+
+/// A text at a place, for the form of a configuration that is made of objects.
+fn text(place: Place, text: &str) -> Node {
+    Node::new(place, Content::Scalar(text.into()))
+}
+
+fn texts<'a>(place: Place, all: impl IntoIterator<Item = &'a str>) -> Node {
+    Node::new(place, Content::List(all.into_iter().map(|one| text(place, one)).collect()))
+}
+
+/// An object of these fields, each at the place of its value.
+fn object(place: Place, fields: Vec<(&str, Node)>) -> Node {
+    let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value.place, value));
+    Node::new(place, Content::Object(fields.collect()))
+}
+
+/// A configuration for each file, of what was made of its objects: their files, the lists that they are in, and the objects.
+fn roots(made: &[(usize, &'static str, Node)], lists: &[&'static str], files: usize) -> Vec<Node> {
+    let root = |file: usize| {
+        let lists = lists.iter().map(|name| {
+            let own = made.iter().filter(|(of, list, _)| *of == file && list == name);
+            (*name, Node::new(Place::START, Content::List(own.map(|(.., node)| node.clone()).collect())))
+        });
+        object(Place::START, lists.filter(|(_, list)| !list.items().is_empty()).collect())
+    };
+    (0..files).map(root).collect()
+}
+
+/// The roots of each file: what was made of it if that has fields, or else its documents.
+fn chosen<'a>(files: &'a [File], made: &'a [Node]) -> Vec<(usize, &'a Node)> {
+    let all = files.iter().zip(made).enumerate();
+    let roots = all.flat_map(|(number, (file, made))| {
+        let roots =
+            if made.fields().is_empty() { file.documents.as_slice() } else { std::slice::from_ref(made) };
+        roots.iter().map(move |root| (number, root))
+    });
+    roots.collect()
 }
 
 /// Says what to do about a file that cannot be read because it is a template.

@@ -273,21 +273,23 @@ fn is_limit(name: &str) -> bool {
 /// A note about what no importer reads at its place.
 fn rest(file: usize, line: usize, what: &str) -> Note {
     let instead = match what {
-        "BackendTrafficPolicy" | "RateLimitPolicy" => "Import it with `weir import envoy`",
-        "TokenRateLimitPolicy" => "Write the policy by hand: its `cost` is `usage` (docs/language-models.md)",
+        "BackendTrafficPolicy" | "RateLimitPolicy" | "TokenRateLimitPolicy" => {
+            "Import it with `weir import envoy`"
+        }
+        _ if what.starts_with("konghq.com/") => "Import it with `weir import kong`",
         _ if what.starts_with("nginx.ingress.") => "Import it with `weir import ingress`",
         _ if ["limit-count", "limit-req", "limit-conn"].contains(&what) => {
-            "Import what `adc dump` prints, with `weir import apisix`"
+            "Import the ApisixRoutes, or what `adc dump` prints, with `weir import apisix`"
         }
         _ if what.starts_with("rate-limiting") => {
-            "Import what `deck gateway dump` prints, with `weir import kong`; a copy of the plugin needs the plugin's name there"
+            "Import the KongPlugins, or what `deck gateway dump` prints, with `weir import kong`; a copy of the plugin needs the plugin's name there"
         }
         "rate_limits" => "Import it with `weir import ratelimit --envoy`",
         _ if what.ends_with(".RateLimit") || what.ends_with("http.ratelimit") => {
             "Import it with `weir import ratelimit --envoy`"
         }
         _ if what.ends_with(".LocalRateLimit") || what.ends_with("local_ratelimit") => {
-            "Import what Envoy has, its `/config_dump`, with `weir import envoy`"
+            "Import it, or what Envoy has, its `/config_dump`, with `weir import envoy`"
         }
         _ => "Write the policy by hand",
     };

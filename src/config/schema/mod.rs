@@ -37,8 +37,8 @@ pub(super) use protobuf::parse as protobuf;
 pub(super) use reference::{fields, used, vocabulary};
 pub(super) use shape::{Choice, Doc, Kind, Shape, WordShape};
 pub(super) use syntax::{
-    BODY, BODY_PATH, DAY_SPAN, HEADER, HOST, KEY_PREFIX, METHOD, MODEL, NAME, NETWORK, PATH, REGEX, SECRET,
-    STATUS, TEXT, UTC_OFFSET, VARIABLE, WEIGHT, day_span, duration as duration_of, duration_text, statuses,
-    utc_offset,
+    ADDED_HEADER, BODY, BODY_PATH, DAY_SPAN, HEADER, HEADER_VALUE, HOST, KEY_PREFIX, METHOD, MODEL, NAME,
+    NETWORK, ORIGIN, PATH, REGEX, SECRET, STATUS, TEXT, UTC_OFFSET, VARIABLE, WEIGHT, day_span,
+    duration as duration_of, duration_text, statuses, utc_offset,
 };
 pub(super) use view::{Entries, Items, Variant, View};

@@ -8,9 +8,10 @@ use super::shape::{Mismatch, Syntax};
 use crate::body::{MAX_PATH_LENGTH, Paths, Weight};
 use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW, UtcOffset};
 use crate::policy::key::LONGEST_PREFIX;
-use crate::policy::pattern::Pattern;
+use crate::policy::pattern::{Pattern, compile};
 use crate::request::client_ip::Network;
 use crate::request::path::{DecodedPath, Path};
+use crate::response::{Kind, Template};
 use crate::time::Micros;
 
 /// Units of duration, with their length in microseconds.
@@ -271,11 +272,60 @@ pub static MODEL: Syntax = Syntax {
 /// The body of a response.
 pub static BODY: Syntax = Syntax {
     name: "body",
-    allowed: "up to 65536 bytes",
+    allowed: "up to 65536 bytes, with the placeholders `{retry_after}`, `{limit}`, `{policy}` and `{request_id}`; `{{word}` is the text `{word}`",
     pattern: "",
     max: 65536,
     number: None,
-    check: |_| Ok(()),
+    check: placeholders,
+};
+
+/// The name of a header that a rejection gets beside those that weir and Envoy write.
+pub static ADDED_HEADER: Syntax = Syntax {
+    name: "added_header_name",
+    allowed: "a header name in lower case, not of one that weir or Envoy writes",
+    pattern: HEADER.pattern,
+    max: HEADER.max,
+    number: None,
+    check: |text| {
+        let taken = "^(access-control-.*|connection|content-(encoding|length|type)|date|grpc-.*|keep-alive|proxy-connection|\
+            (.*-)?ratelimit.*|retry-after(-ms)?|server|te|trailer|transfer-encoding|upgrade|vary|x-envoy-.*|x-should-retry)$";
+        (HEADER.check)(text)?;
+        ok_if(!matches(taken, text))
+    },
+};
+
+/// The value of a header of a rejection.
+pub static HEADER_VALUE: Syntax = Syntax {
+    name: "header_value",
+    allowed: "1 to 1024 printable characters of ASCII, with placeholders as in `body`",
+    pattern: "^[!-~]([ -~]*[!-~])?$",
+    max: 1024,
+    number: None,
+    check: |text| {
+        ok_if(matches(HEADER_VALUE.pattern, text))?;
+        placeholders(text)
+    },
+};
+
+fn placeholders(text: &str) -> Result<(), Mismatch> {
+    let unknown = |word| Mismatch { detail: Some(format!("`{{{word}}}` is no placeholder")), nearest: None };
+    Template::new(Kind::Text, text).map(drop).map_err(unknown)
+}
+
+/// True if the pattern of a syntax, which has both ends, matches.
+#[inline(never)]
+fn matches(pattern: &str, text: &str) -> bool {
+    compile(pattern).is_ok_and(|pattern| pattern.is_match(text))
+}
+
+/// The origins of web pages, as browsers send them.
+pub static ORIGIN: Syntax = Syntax {
+    name: "origin",
+    allowed: "an origin in lower case: `https://app.example.com`, `http://localhost:3000`, `https://*.example.com`, or `*`",
+    pattern: "^([a-z][a-z0-9+.-]*://([*][.])?[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?|[*])$",
+    max: 253,
+    number: None,
+    check: |text| ok_if(matches(ORIGIN.pattern, text)),
 };
 
 /// Secrets: too long to be guessed, and without letters that files have in several encodings.

@@ -226,11 +226,14 @@ impl Requests {
             if came.plus(self.awaited.patience(timeout)) > now.uptime {
                 return;
             }
-            let Some(request) = self.requests.get_mut(&stream) else { return };
+            let request = self.requests.get_mut(&stream);
+            let Some(Request { state: state @ State::AwaitsBody { .. }, .. }) = request else {
+                // No request has this place: without this, no other body would ever be late.
+                self.awaited.requests.pop_first();
+                continue;
+            };
             let mut policy = None;
-            if let State::AwaitsBody { client, waits_for, .. } =
-                std::mem::replace(&mut request.state, State::Rejected)
-            {
+            if let State::AwaitsBody { client, waits_for, .. } = std::mem::replace(state, State::Rejected) {
                 self.awaited.leave((came, stream), client);
                 policy = waits_for;
             }

@@ -243,9 +243,27 @@ impl Requests {
     pub fn is_paused(&self, stream: StreamId) -> bool {
         // A quota request that is answered never reaches the upstream.
         let is_admitted = |request: &Request| matches!(request.state, State::Admitted) && !request.is_enquiry;
-        self.requests.get(&stream).is_some_and(|request| {
-            !is_admitted(request) || self.releases.iter().any(|release| release.stream == stream)
-        })
+        self.requests.get(&stream).is_some_and(|request| !is_admitted(request) || !request.told)
+    }
+
+    /// The next request that waited and is decided.
+    pub fn next_release(&mut self) -> Option<Release> {
+        let release = self.releases.pop_front()?;
+        self.told(release.stream);
+        Some(release)
+    }
+
+    /// The decision about this request, if it was the last to be decided. One that is held has none yet.
+    pub fn just_decided(&mut self, stream: StreamId) -> Option<Release> {
+        let release = self.releases.pop_back_if(|release| release.stream == stream)?;
+        self.told(stream);
+        Some(release)
+    }
+
+    fn told(&mut self, stream: StreamId) {
+        if let Some(request) = self.requests.get_mut(&stream) {
+            request.told = true;
+        }
     }
 
     /// Shows what each policy denied about a request that is decided, in shadow mode too, and what the request costs there.

@@ -96,6 +96,8 @@ pub(super) enum State {
 pub(super) struct Request {
     pub parts: InlineVec<Part>,
     pub state: State,
+    /// The host knows the decision.
+    pub told: bool,
     /// The client only asks what is left. Once it is answered, its state is [`State::Admitted`].
     pub is_enquiry: bool,
     /// The uptime at which it came, and its number in the order in which requests came.
@@ -111,7 +113,8 @@ pub(super) struct Request {
 impl Request {
     pub const fn new(parts: InlineVec<Part>, state: State, arrived: (Micros, u64)) -> Self {
         let (is_enquiry, deadline) = (false, Micros::ZERO);
-        Self { parts, state, is_enquiry, arrived, deadline, queued: None, json_rpc_ids: None }
+        let told = false;
+        Self { parts, state, told, is_enquiry, arrived, deadline, queued: None, json_rpc_ids: None }
     }
 
     /// It is admitted now. From now on its response is watched, if a policy settles its cost.

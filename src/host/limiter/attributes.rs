@@ -25,13 +25,24 @@ pub(super) struct HostAttributes {
     failures: RefCell<Vec<String>>,
 }
 
-/// A header or trailer of the response whose stream is effective, all of its lines joined by commas.
+/// A header or trailer of the response whose stream is effective, all of its lines joined by line feeds.
 pub(super) fn response_field(map: MapType, name: &str) -> Option<Vec<u8>> {
     let attribute = if map == MapType::HttpResponseTrailers { "trailers" } else { "headers" };
     let lines = match name.starts_with(':') {
         true => None,
         false => hostcalls::get_property(vec!["response", attribute, name]).ok().flatten(),
     };
+    // Envoy has joined several lines by commas, which a line may have, too.
+    if lines.as_ref().is_some_and(|lines| lines.contains(&b',')) {
+        let mut joined = Vec::new();
+        for (line, value) in &hostcalls::get_map_bytes(map).unwrap_or_default() {
+            if line == name {
+                joined.extend((!joined.is_empty()).then_some(b'\n'));
+                joined.extend_from_slice(value);
+            }
+        }
+        return Some(joined);
+    }
     lines.or_else(|| hostcalls::get_map_value_bytes(map, name).ok().flatten())
 }
 

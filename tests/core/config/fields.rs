@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Every field reaches what it is for.
 
+use std::sync::Arc;
+
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{self, Config, Host, Topology};
@@ -10,7 +12,7 @@ use weir::limit::{
 };
 use weir::policy::{Lease, Mode, OnFailure};
 use weir::request::client_ip::{Network, Proxies, Trust};
-use weir::response::{Api, Body, LimitView, Settings, Style, Upstream, WarnAt};
+use weir::response::{Api, Body, Cors, Kind, LimitView, Own, Settings, Style, Template, Upstream, WarnAt};
 use weir::time::Micros;
 
 use super::*;
@@ -307,6 +309,8 @@ fn every_word_of_a_response_counts() {
         let text = format!(r#"{{"policies": [{{P}}], "response": {{{fields}}}}}"#);
         Config::parse(json(&text).as_bytes()).unwrap().response
     };
+    let template = |kind, text| Some(Template::new(kind, text).unwrap());
+    let own = |own| Some(Arc::new(own));
     #[rustfmt::skip]
     let rows = [
         (r#""warning_header": true"#, Settings { warns: true, ..Settings::default() }),
@@ -314,10 +318,27 @@ fn every_word_of_a_response_counts() {
         (r#""deny_status": 404"#, Settings { deny_status: 404, ..Settings::default() }),
         (r#""ban_status": 403"#, Settings { ban_status: 403, ..Settings::default() }),
         (r#""format": "problem""#, Settings::default()),
-        (r#""format": "json""#, Settings { body: Body::Json(None), ..Settings::default() }),
-        (r#""format": "json", "body": "{}""#, Settings { body: Body::Json(Some("{}".into())), ..Settings::default() }),
-        (r#""format": "text""#, Settings { body: Body::Text(None), ..Settings::default() }),
-        (r#""format": "text", "body": "no""#, Settings { body: Body::Text(Some("no".into())), ..Settings::default() }),
+        (r#""format": "json""#, Settings { body: Body::Json, ..Settings::default() }),
+        (r#""format": "json", "body": "{}""#, Settings { body: Body::Json, own: own(Own { body: template(Kind::Json, "{}"), ..Own::default() }), ..Settings::default() }),
+        (r#""format": "text""#, Settings { body: Body::Text, ..Settings::default() }),
+        (r#""format": "text", "body": "no""#, Settings { body: Body::Text, own: own(Own { body: template(Kind::Text, "no"), ..Own::default() }), ..Settings::default() }),
+        (r#""format": "html", "body": "<p>""#, Settings { body: Body::Empty, own: own(Own { body: template(Kind::Html, "<p>"), ..Own::default() }), ..Settings::default() }),
+        (
+            r#""bodies": [{"format": "text", "body": "no"}, {"format": "html", "body": "<p>"}]"#,
+            Settings { own: own(Own { bodies: template(Kind::Text, "no").into_iter().chain(template(Kind::Html, "<p>")).collect(), ..Own::default() }), ..Settings::default() },
+        ),
+        (
+            r#""add_headers": [{"name": "x-a", "value": "{limit}"}]"#,
+            Settings { own: own(Own { headers: vec![("x-a".into(), template(Kind::Header, "{limit}").unwrap())], ..Own::default() }), ..Settings::default() },
+        ),
+        (
+            r#""cors": {"origins": ["https://a.test"]}"#,
+            Settings { own: own(Own { cors: Some(Cors { origins: vec!["https://a.test".into()], credentials: false }), ..Own::default() }), ..Settings::default() },
+        ),
+        (
+            r#""cors": {"origins": ["https://a.test"], "credentials": true}"#,
+            Settings { own: own(Own { cors: Some(Cors { origins: vec!["https://a.test".into()], credentials: true }), ..Own::default() }), ..Settings::default() },
+        ),
         (r#""format": "empty""#, Settings { body: Body::Empty, ..Settings::default() }),
         (r#""style": "openai""#, Settings { body: Body::Api(Api::OpenAi), style: Style::OpenAi, ..Settings::default() }),
         (r#""style": "anthropic""#, Settings { body: Body::Api(Api::Anthropic), style: Style::Anthropic, ..Settings::default() }),

@@ -73,6 +73,10 @@ fn what_a_request_has_cost_is_told_from_its_response() {
     let spent = r#"[{"when": {"status": [401]}, "cost": {"reserved": {}}}, {"cost": {"duration": {"per": "100ms"}}}]"#;
     let both = r#"[{"when": {"status": [200], "grpc_status": [7]}, "cost": {"constant": 11}}]"#;
     let tokens = r#"[{"cost": {"body_json": {"sum": [{"paths": ["u.in", "u.input"]}, {"paths": ["u.out"], "weight": "0.5"}], "on_missing": {"constant": 1}, "max": 500}}}]"#;
+    let back = r#"[{"when": {"status": ["3xx"], "header": {"name": "location", "regex": "(https?://[^/]+)?/login([/?#].*)?"}}, "cost": {"constant": 25}}, {"cost": {"constant": 0}}]"#;
+    let cookie = r#"[{"when": {"header": {"name": "set-cookie", "prefix": "session="}}, "cost": {"constant": 0}}, {"cost": {"constant": 25}}]"#;
+    let absent = r#"[{"when": {"header": {"name": "x-user", "present": false}}, "cost": {"constant": 25}}, {"when": {"header": {"name": "x-user", "exact": "Ann", "normalize": ["lowercase"]}}, "cost": {"constant": 1}}]"#;
+    let and_grpc = r#"[{"when": {"header": {"name": "x-user", "in": ["ann"]}, "grpc_status": [7]}, "cost": {"constant": 25}}]"#;
     const JSON: Seen = Headers(&[(":status", "200"), ("content-type", "application/json")]);
     const EVENTS: Seen = Headers(&[(":status", "200"), ("content-type", "text/event-stream; charset=utf-8")]);
     const PACKED: Seen =
@@ -186,6 +190,33 @@ fn what_a_request_has_cost_is_told_from_its_response() {
          &[("another status", &[OK, Trailers(&[("grpc-status", "0")]), End], Some(-10)),
            ("no status", &[OK, End], Some(-10)),
            ("cut off before its status", &[OK, Cut], None)]),
+        // A line feed stands between two lines of a header.
+        (back,
+         &[("back to the login", &[Headers(&[(":status", "302"), ("location", "/login?error=1")]), Cut], Some(15)),
+           ("by a whole address", &[Headers(&[(":status", "303"), ("location", "https://a.test/login")]), End], Some(15)),
+           ("elsewhere", &[Headers(&[(":status", "302"), ("location", "/account")]), End], Some(-10)),
+           ("a longer path", &[Headers(&[(":status", "302"), ("location", "/logins")]), End], Some(-10)),
+           ("another status", &[Headers(&[(":status", "200"), ("location", "/login")]), End], Some(-10)),
+           ("no location", &[Headers(&[(":status", "302")]), End], Some(-10)),
+           ("on the second of two lines", &[Headers(&[(":status", "302"), ("location", "/account\n/login")]), End], Some(15)),
+           ("behind a comma", &[Headers(&[(":status", "302"), ("location", "/account?a,/login")]), End], Some(-10)),
+           ("1xx, then elsewhere", &[Headers(&[(":status", "302"), ("location", "/login")]), OK, End], Some(15)),
+           ("no response", &[Cut], None)]),
+        (cookie,
+         &[("one line", &[Headers(&[(":status", "200"), ("set-cookie", "session=1")]), End], Some(-10)),
+           ("the first", &[Headers(&[(":status", "200"), ("set-cookie", "session=1\ntheme=a")]), End], Some(-10)),
+           ("the last", &[Headers(&[(":status", "200"), ("set-cookie", "theme=a; Expires=Wed, 09 Jun 2027 10:18:14 GMT\nsession=1")]), End], Some(-10)),
+           ("inside another", &[Headers(&[(":status", "200"), ("set-cookie", "theme=a,session=1")]), End], Some(15)),
+           ("none", &[OK, End], Some(15)),
+           ("no response", &[Cut], Some(15))]),
+        (absent,
+         &[("absent", &[OK, End], Some(15)),
+           ("normalised", &[Headers(&[(":status", "200"), ("x-user", "aNN")]), End], Some(-9)),
+           ("another", &[Headers(&[(":status", "200"), ("x-user", "bob")]), End], None)]),
+        (and_grpc,
+         &[("both", &[Headers(&[(":status", "200"), ("x-user", "ann")]), Trailers(&[("grpc-status", "7")]), End], Some(15)),
+           ("the header alone", &[Headers(&[(":status", "200"), ("x-user", "ann")]), Trailers(&[("grpc-status", "0")]), End], None),
+           ("the status alone", &[Headers(&[(":status", "200")]), Trailers(&[("grpc-status", "7")]), End], None)]),
         (spent,
          &[("cut off before a status", &[After(300), Cut], None)]),
         (both,
@@ -209,14 +240,33 @@ fn what_a_request_has_cost_is_told_from_its_response() {
     }
 }
 
+/// Its case may hold: the request costs no less than it has reserved.
+#[test]
+fn a_header_too_long_to_be_searched_makes_no_request_cheaper() {
+    let cases = |cost: u64| {
+        format!(
+            r#"[{{"when": {{"header": {{"name": "location", "regex": "/login.*"}}}}, "cost": {{"constant": 25}}}}, {{"cost": {{"constant": {cost}}}}}]"#
+        )
+    };
+    for (length, cost, settled) in [(9, 0, Some(15)), (60_000, 0, None), (60_000, 12, Some(2))] {
+        let location: &str = format!("/login?{}", "a".repeat(length)).leak();
+        let mut worker = admitted(&cases(cost));
+        see(&mut worker, 1, Headers(vec![(":status", "302"), ("location", location)].leak()));
+        see(&mut worker, 1, End);
+        let wanted: Vec<_> = settled.iter().map(|units| charge("p0|ann", *units)).collect();
+        assert_eq!(worker.drain(), wanted, "{length}, {cost}");
+    }
+}
+
 /// A stream may last for hours. A final cost is settled at once, and only once.
 #[test]
 fn a_cost_is_settled_as_soon_as_it_is_known() {
     let watched = |size, trailers| Watched { size, trailers, ..Watched::default() };
     #[rustfmt::skip]
-    let rows: [(&str, Seen, Watched, Option<i64>); 6] = [
+    let rows: [(&str, Seen, Watched, Option<i64>); 7] = [
         (r#"[{"cost": {"constant": 1}}]"#, OK, watched(false, false), Some(-9)),
         (r#"[{"cost": {"header": {"name": "x-used"}}}]"#, Headers(&[(":status", "200"), ("x-used", "12")]), watched(false, false), Some(2)),
+        (r#"[{"when": {"header": {"name": "location"}}, "cost": {"constant": 1}}]"#, Headers(&[(":status", "302"), ("location", "/")]), watched(false, false), Some(-9)),
         (r#"[{"cost": {"response_bytes": {}}}]"#, OK, watched(true, false), None),
         (r#"[{"cost": {"trailer": {"name": "x-used"}}}]"#, OK, watched(false, true), None),
         (r#"[{"when": {"grpc_status": [0]}, "cost": {"constant": 1}}]"#, OK, watched(false, true), None),

@@ -774,7 +774,7 @@ fn a_reply_to_a_grpc_call_has_its_status_among_the_headers() {
         let headers: BTreeMap<_, _> =
             reply.headers.iter().map(|(name, value)| (*name, value.to_string())).collect();
         assert_eq!(headers.len(), reply.headers.len(), "{reply:?}");
-        (reply.status, headers, reply.body.to_owned())
+        (reply.status, headers, reply.body.into_owned())
     };
     let own: BTreeMap<_, _> =
         rejection.headers.iter().map(|header| (header.name, header.value.clone())).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rejections in the form of an API, and the headers of its limits. `tests/envoy/e2e/libraries.rs` shows them to the client libraries.
+//! Rejections in the form of an API, and the headers of its limits; and in the words of an operator. `tests/envoy/e2e/libraries.rs` shows them to the client libraries.
 
 use serde_json::{Value, json};
 #[cfg(target_arch = "wasm32")]
@@ -9,6 +9,7 @@ use weir::config::Config;
 use weir::decision::{CheckAnswer, Decision, LimitStatus};
 use weir::limit::RetryAfter::{self, After, Never, Now, Unknown};
 use weir::policy::{self, Check};
+use weir::request::Attributes;
 use weir::request::sample::Sample;
 use weir::response::{Rejection, Verdict, deny, late, unavailable, verdict};
 use weir::time::Micros;
@@ -405,4 +406,244 @@ fn the_ids_of_a_body_are_those_of_its_calls() {
     let other = Config::parse(text.replace("json_rpc", "openai").as_bytes()).unwrap();
     let body = other.needed_body(&request("/mcp", r#"{"id": 7}"#)).unwrap();
     assert_eq!(body.json_rpc_ids(), None, "no response needs it");
+}
+
+/// A rejection of the policy `rate` because of its limit `minute`, as it goes to Envoy: the headers that follow `retry-after`, and the
+/// body.
+fn reply(response: &str, after: RetryAfter, request: &[(&str, &str)]) -> (Vec<String>, String) {
+    let rejection = rejected(&config(response), rate(after));
+    let sample = request.iter().fold(Sample::default(), |sample, (name, value)| sample.header(name, value));
+    let reply = rejection.reply(&|name| Attributes::header(&sample, name).ok().flatten().map(Into::into));
+    let is_own = |name: &str| !name.starts_with("ratelimit") && name != "retry-after";
+    let headers = reply.headers.iter().filter(|(name, _)| is_own(name));
+    (headers.map(|(name, value)| format!("{name}: {value}")).collect(), reply.body.into_owned())
+}
+
+const PAGES: &str = r#""format": "json", "body": "{\"wait\": {retry_after}, \"of\": \"{policy}.{limit}\", \"id\": {request_id}}",
+    "bodies": [{"format": "html", "body": "<p>Wait {retry_after} s. {request_id}"}, {"format": "text", "body": "Wait. {request_id}"}]"#;
+const DEFAULT: &str = r#"{"wait": 42, "of": "rate.minute", "id": null}"#;
+const PAGE: &str = "<p>Wait 42 s. ";
+
+#[test]
+fn a_body_has_the_type_that_its_client_prefers() {
+    let (default, page, text) = (DEFAULT, PAGE, "Wait. ");
+    let many = |last: &str| format!("{}{last}", "image/png,".repeat(15));
+    let rows = [
+        ("no type", String::new(), default),
+        ("any", "*/*".into(), default),
+        ("a browser", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8".into(), page),
+        ("a library", "application/json, text/plain, */*".into(), default),
+        ("JSON before a page", "text/html;q=0.9, application/json".into(), default),
+        ("a page before JSON", "application/json;q=0.999, text/html".into(), page),
+        ("a tie of pages goes to the first", "text/*".into(), page),
+        ("the most specific range counts", "text/*, text/html;q=0.1".into(), text),
+        ("nothing acceptable", "image/png".into(), default),
+        ("a quality of 0", "text/html;q=0".into(), default),
+        ("all of a quality of 0", "*/*;q=0".into(), default),
+        ("in capitals", "TEXT/HTML;Q=1.0".into(), page),
+        ("with a parameter", "text/html ; charset=utf-8 ; q=0.5".into(), page),
+        ("no quality", "text/html;q=2".into(), default),
+        ("too many places", "text/html;q=0.1234".into(), default),
+        ("no number", "text/html;q=0.x".into(), default),
+        ("no range", "html".into(), default),
+        ("the sixteenth", many("text/html"), page),
+        ("the seventeenth", many("image/gif,text/html"), default),
+        ("a longest one", format!("text/html{}", " ".repeat(1015)), page),
+        ("one too long", format!("text/html{}", " ".repeat(1016)), default),
+        ("bytes beyond ASCII", "text/html,é".into(), default),
+    ];
+    each(rows.map(|(row, accept, wanted)| {
+        let accept = (!accept.is_empty()).then_some(("accept", accept.as_str()));
+        let kind = match wanted.as_bytes()[0] {
+            b'{' => "application/json",
+            b'<' => "text/html; charset=utf-8",
+            _ => "text/plain; charset=utf-8",
+        };
+        let wanted =
+            (vec![format!("content-type: {kind}"), "vary: accept, origin".into()], wanted.to_owned());
+        (row, format!("{wanted:?}"), format!("{:?}", reply(PAGES, seconds(42), accept.as_slice())))
+    }));
+}
+
+#[test]
+fn bodies_stand_beside_every_default() {
+    let html = r#""bodies": [{"format": "html", "body": "<p>"}]"#;
+    let (page, browser) = ("text/html; charset=utf-8", "text/html, */*;q=0.8");
+    let rows = [
+        ("a problem is JSON", String::new(), "application/json, text/html;q=0.9", "application/problem+json"),
+        (
+            "a problem by its name",
+            String::new(),
+            "application/problem+json, text/html;q=0.9",
+            "application/problem+json",
+        ),
+        ("a problem, and a browser", String::new(), browser, page),
+        ("an API", r#", "style": "openai""#.into(), "*/*", "application/json"),
+        ("an API, and a browser", r#", "style": "openai""#.into(), browser, page),
+        ("nothing", r#", "format": "empty""#.into(), "image/png", ""),
+        ("nothing, and a browser", r#", "format": "empty""#.into(), browser, page),
+    ];
+    each(rows.map(|(row, default, accept, wanted)| {
+        let (headers, body) = reply(&format!("{html}{default}"), seconds(42), &[("accept", accept)]);
+        let kinds: Vec<_> =
+            headers.iter().filter_map(|header| header.strip_prefix("content-type: ")).collect();
+        (row, format!("{wanted} {}", wanted == page), format!("{} {}", kinds.join(" "), body == "<p>"))
+    }));
+}
+
+/// The id of a request is its client's: one that could end a string, a tag, an attribute or a line is not shown.
+#[test]
+fn an_id_of_a_request_never_needs_an_escape() {
+    let every: String = (' '..='~').filter(|letter| !letter.is_ascii_alphanumeric()).collect();
+    let plain: String = every.chars().filter(|letter| "-._:/+=@".contains(*letter)).collect();
+    let harmful = every.chars().filter(|letter| !plain.contains(*letter)).map(|letter| format!("a{letter}b"));
+    let longest = "i".repeat(128);
+    let shown = ["3f0c-9", "Root=1-67891233-abcdef", &plain, &longest].map(|id| (id.to_owned(), true));
+    let hidden = [
+        r#"</p><script>"'\&{limit} "#.to_owned(),
+        format!("{longest}i"),
+        "a\r\nb".into(),
+        "é".into(),
+        String::new(),
+    ];
+    for (id, is_shown) in shown.into_iter().chain(hidden.into_iter().chain(harmful).map(|id| (id, false))) {
+        let request = [("x-request-id", id.as_str()), ("accept", "*/*")];
+        let value = is_shown.then_some(&id);
+        let (_, body) = reply(PAGES, seconds(42), &request);
+        let json: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{id}: {error}: {body}"));
+        assert_eq!(json, json!({"wait": 42, "of": "rate.minute", "id": value}), "{id}");
+        let in_string =
+            r#""format": "json", "body": "{\"text\": \"\\\"{request_id}\\\\{{limit}\", \"a\": 1}""#;
+        let (_, body) = reply(in_string, seconds(42), &request);
+        let json: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{id}: {error}: {body}"));
+        let text = format!("\"{}\\{{limit}}", value.map_or("", String::as_str));
+        assert_eq!(json, json!({"text": text, "a": 1}), "{id}");
+        let (_, page) = reply(PAGES, seconds(42), &[("x-request-id", &id), ("accept", "text/html")]);
+        assert_eq!(page.strip_prefix(PAGE), Some(value.map_or("", String::as_str)), "{id}");
+        let header = r#""add_headers": [{"name": "x-id", "value": "id={request_id}"}]"#;
+        let (headers, _) = reply(header, seconds(42), &request);
+        let found = headers.iter().find_map(|header| header.strip_prefix("x-id: id="));
+        assert_eq!(found, value.map(String::as_str), "{id}");
+    }
+}
+
+#[test]
+fn own_headers_have_the_values_of_the_rejection() {
+    let header = |value: &str| {
+        format!(
+            r#""add_headers": [{{"name": "x-a", "value": "{value}"}}, {{"name": "cache-control", "value": "no-store"}}]"#
+        )
+    };
+    let rows: [(_, _, _, Option<&str>); 8] = [
+        ("a text", "a", seconds(42), Some("a")),
+        ("every value", "{policy}/{limit} {retry_after}s", seconds(42), Some("rate/minute 42s")),
+        ("rounded up", "{retry_after}", After(Micros::from_millis(41_001)), Some("42")),
+        ("no time to retry", "{retry_after}", Never, None),
+        ("braces", "{} { {{limit} {a b} {1} {{{limit}", seconds(42), Some("{} { {limit} {a b} {1} {{limit}")),
+        ("a brace before a placeholder", "{ {limit}}", seconds(42), Some("{ minute}")),
+        ("no id", "{request_id}", seconds(42), None),
+        ("twice", "{limit}{limit}", seconds(42), Some("minuteminute")),
+    ];
+    each(rows.map(|(row, value, after, wanted)| {
+        let (headers, _) = reply(&header(value), after, &[]);
+        let wanted = wanted.map(|wanted| format!("x-a: {wanted}, ")).unwrap_or_default();
+        (
+            row,
+            format!("content-type: application/problem+json, {wanted}cache-control: no-store"),
+            headers.join(", "),
+        )
+    }));
+    // A deny list has no limit, the global one no policy either; each kind of rejection has the headers.
+    let config = config(&header("{policy}"));
+    for (rejection, wanted) in [
+        (deny(config.response(Some(0)), "rate"), true),
+        (deny(config.response(None), ""), false),
+        (late(config.response(None)), false),
+        (unavailable(config.response(None)), false),
+    ] {
+        let reply = rejection.reply(&|_| None);
+        assert_eq!(reply.headers.iter().any(|header| *header == ("x-a", "rate".into())), wanted, "{reply:?}");
+        assert!(
+            reply.headers.iter().any(|header| *header == ("cache-control", "no-store".into())),
+            "{reply:?}"
+        );
+    }
+}
+
+#[test]
+fn pages_of_the_named_origins_may_read_a_rejection() {
+    let cors = |more: &str| {
+        format!(
+            r#""cors": {{"origins": ["https://app.example.com", "https://*.example.org:8443", "http://localhost:3000"]{more}}},
+        "add_headers": [{{"name": "x-a", "value": "{{limit}}"}}]"#
+        )
+    };
+    let rows = [
+        ("the origin", "https://app.example.com", true),
+        ("another port", "http://localhost:3000", true),
+        ("one below", "https://a.example.org:8443", true),
+        ("two below", "https://a-1.b.example.org:8443", true),
+        ("the domain itself", "https://example.org:8443", false),
+        ("an empty name", "https://.example.org:8443", false),
+        ("without the port", "https://a.example.org", false),
+        ("another scheme", "http://app.example.com", false),
+        ("a longer host", "https://app.example.com.evil.test", false),
+        ("a longer end", "https://evilexample.org:8443", false),
+        ("a path before the end", "https://evil.test/.example.org:8443", false),
+        ("a user before the end", "https://evil.test@.example.org:8443", false),
+        ("two origins", "https://evil.test, https://a.example.org:8443", false),
+        ("capitals", "https://APP.example.com", false),
+        ("no origin", "", false),
+        ("null", "null", false),
+        ("a star", "*", false),
+        ("the pattern", "https://*.example.org:8443", false),
+        ("a line's end", "https://a\r\n.example.org:8443", false),
+    ];
+    for (more, credentials) in
+        [("", ""), (r#", "credentials": true"#, ", access-control-allow-credentials: true")]
+    {
+        each(rows.map(|(row, origin, is_allowed)| {
+            let (headers, _) = reply(&cors(more), seconds(42), &[("origin", origin)]);
+            let exposed = "access-control-expose-headers: ratelimit-policy, ratelimit, retry-after, x-a";
+            let allowed = format!(", access-control-allow-origin: {origin}, {exposed}{credentials}");
+            let allowed = if is_allowed { allowed } else { String::new() };
+            let wanted =
+                format!("content-type: application/problem+json, x-a: minute, vary: accept, origin{allowed}");
+            (row, wanted, headers.join(", "))
+        }));
+    }
+    let any =
+        |origin| reply(r#""cors": {"origins": ["*"]}"#, seconds(42), &[("origin", origin)]).0.join(", ");
+    let exposed = "access-control-expose-headers: ratelimit-policy, ratelimit, retry-after";
+    let wanted = "content-type: application/problem+json, vary: accept, origin";
+    assert_eq!(any("https://any.test"), format!("{wanted}, access-control-allow-origin: *, {exposed}"));
+    assert_eq!(any("null"), format!("{wanted}, access-control-allow-origin: *, {exposed}"));
+    assert_eq!(any(""), wanted);
+}
+
+/// A gRPC call has no body; its headers and its status are for pages of other origins, too.
+#[test]
+fn a_grpc_call_gets_own_headers_and_no_page() {
+    let response = format!(
+        r#"{PAGES}, "cors": {{"origins": ["https://a.test"]}}, "add_headers": [{{"name": "x-a", "value": "{{limit}}"}}]"#
+    );
+    let request = [
+        (":path", "/s/M"),
+        ("content-type", "application/grpc"),
+        ("accept", "text/html"),
+        ("origin", "https://a.test"),
+    ];
+    let (headers, body) = reply(&response, seconds(42), &request);
+    assert_eq!(body, "");
+    let has = |wanted: &str| headers.iter().any(|header| header == wanted);
+    assert!(
+        has("x-a: minute") && has("grpc-status: 8") && has("access-control-allow-origin: https://a.test"),
+        "{headers:?}"
+    );
+    let exposed = headers.iter().find(|header| header.starts_with("access-control-expose-headers")).unwrap();
+    assert!(
+        exposed.ends_with("retry-after, grpc-status, grpc-message, grpc-retry-pushback-ms, x-a"),
+        "{exposed}"
+    );
+    assert!(!headers.iter().any(|header| header.starts_with("content-type")), "{headers:?}");
 }

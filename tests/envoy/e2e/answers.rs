@@ -9,6 +9,7 @@ use crate::support::weir::{Host, World, get, limited, limited_by, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("a rejection says why, and when to come back", a_rejection_says_when_to_come_back),
+    ("a rejection has the page, the headers and the origins of its product", rejections_of_two_products),
     ("a gRPC call is rejected with RESOURCE_EXHAUSTED", a_grpc_call_is_rejected),
     ("a rejection never looks like a success, whatever its request says it is", a_rejection_is_no_success),
     (
@@ -41,6 +42,71 @@ fn a_rejection_says_when_to_come_back() {
     assert!((86_000..=86_400).contains(&seconds), "{seconds}");
     assert!(rejected.headers.get("ratelimit").is_some_and(|limits| limits.starts_with(r#""l";r=0;t=86"#)));
     assert!(!rejected.body.is_empty());
+}
+
+/// Two policies: a shop with a page, and an API for the pages of another origin.
+const TWO_PRODUCTS: &str = r#"{"policies": [
+    {"name": "shop", "match": {"path": {"prefix": "/shop"}},
+     "limits": [{"name": "day", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}],
+     "response": {"bodies": [{"format": "html", "body": "<p>{limit}: {retry_after} s <i title=\"{request_id}\">"}],
+       "add_headers": [{"name": "cache-control", "value": "no-store"}, {"name": "x-shop-request", "value": "{request_id}"}]}},
+    {"name": "api", "match": {"path": {"prefix": "/api"}},
+     "limits": [{"name": "own", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}],
+     "response": {"format": "json", "body": "{\"policy\": \"{policy}\", \"wait\": {retry_after}}", "headers": "x_ratelimit",
+       "cors": {"origins": ["https://*.example.com"], "credentials": true}}}]}"#;
+
+fn rejections_of_two_products() {
+    let world = World::start(TWO_PRODUCTS);
+    let (shop, api) = (Request::get("/shop"), Request::get("/api/x"));
+    for request in [&shop, &api] {
+        let admitted = world.send(request);
+        assert_eq!(
+            (admitted.status, admitted.headers.get("vary"), admitted.headers.get("cache-control")),
+            (200, None, None)
+        );
+    }
+    let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    let page = world.send(&shop.clone().header("accept", browser).header("origin", "https://a.example.com"));
+    let id = page.headers.get("x-shop-request").expect("the id that Envoy gave the request").to_owned();
+    let wait = page.headers.get("retry-after").expect("a time").to_owned();
+    assert_eq!((page.status, page.headers.get("content-type")), (429, Some("text/html; charset=utf-8")));
+    assert_eq!(
+        (page.headers.get("cache-control"), page.headers.get("vary")),
+        (Some("no-store"), Some("accept, origin"))
+    );
+    assert_eq!(page.text(), format!("<p>day: {wait} s <i title=\"{id}\">"));
+    assert_eq!(page.headers.get("access-control-allow-origin"), None, "the shop has no other origin");
+
+    // On two lines: the first prefers a page, both together JSON.
+    let lines = shop.clone().header("accept", "text/html;q=0.5").header("accept", "application/json");
+    for request in [&shop, &lines, &shop.clone().header("accept", "*/*")] {
+        let problem = world.send(request);
+        assert_eq!(
+            (problem.status, problem.headers.get("content-type")),
+            (429, Some("application/problem+json"))
+        );
+        assert!(problem.text().contains("quota-exceeded"), "{}", problem.text());
+    }
+
+    let foreign =
+        world.send(&api.clone().header("origin", "https://app.example.com").header("accept", browser));
+    let wait = foreign.headers.get("retry-after").expect("a time");
+    assert_eq!(foreign.text(), format!(r#"{{"policy": "api", "wait": {wait}}}"#));
+    let allowed = |response: &http::Response| {
+        ["allow-origin", "allow-credentials", "expose-headers"]
+            .map(|name| response.headers.get(&format!("access-control-{name}")).map(str::to_owned))
+    };
+    let exposed = "x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, retry-after";
+    let wanted = ["https://app.example.com", "true", exposed].map(|value| Some(value.to_owned()));
+    assert_eq!(allowed(&foreign), wanted);
+    assert_eq!(
+        (foreign.headers.get("vary"), foreign.headers.get("cache-control")),
+        (Some("accept, origin"), None)
+    );
+    for origin in ["https://example.com.evil.test", "https://evil.test", "null"] {
+        let other = world.send(&api.clone().header("origin", origin));
+        assert_eq!((other.status, allowed(&other)), (429, [None, None, None]), "{origin}");
+    }
 }
 
 fn a_grpc_call_is_rejected() {

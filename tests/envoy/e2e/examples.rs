@@ -24,6 +24,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("example: failed logins lead to a ban, in both envoys", login_protection),
     ("example: failed logins by a form lead to a ban, in both envoys", login_form),
     ("recipe: credential stuffing: an address fails for twenty users, in both envoys", stuffing),
+    ("example: logins that fail with a redirect, or without a cookie, lead to a ban", login_that_redirects),
     ("example: cheap and expensive requests share a bucket", cheap_and_expensive),
     ("example: each key has a quota, and each address a rate", per_key_and_address),
     ("example: plans", tiers),
@@ -441,6 +442,48 @@ fn stuffing() {
     // The fifth denial begins the ban, which is for all users.
     for (number, user) in ["user24", "user7", "user8", "user25"].into_iter().enumerate() {
         assert_eq!(attempt(number, user, "200 OK"), 429, "{user}");
+    }
+}
+
+/// The two other ways to tell a failure, as the page has them: the file's `settle`, replaced by each of them.
+fn login_that_redirects() {
+    let page = include_str!("../../../docs/recipes.md");
+    let shown =
+        page.split("\n```yaml\n  settle:\n").skip(1).map(|rest| rest.split("```").next().expect("an end"));
+    let shown: Vec<_> = shown.collect();
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    let example = include_str!("../../../examples/login-form.yaml");
+    let (before, rest) = example.split_once("  settle:\n").expect("what it settles");
+    let (_, after) = rest.split_once("  ban:").expect("a ban");
+    // A cookie with commas, on a line of its own, as a login that fails may have it, too.
+    let theme = "set-cookie: theme=a,session=b; Expires=Wed, 09 Jun 2027 10:18:14 GMT\r\n";
+    let success = format!("302 Found\r\n{theme}set-cookie: session=s\r\nlocation: /account?a,/login\r\n");
+    let redirect = format!("302 Found\r\n{theme}location: /login?next=,/account\r\n");
+    let page = format!("200 OK\r\n{theme}");
+    for (settle, failures) in [(shown[0], &[&redirect][..]), (shown[1], &[&redirect, &page])] {
+        let limiter = format!("{before}  settle:\n{settle}  ban:{after}{BUSY}");
+        let world = World::with(&limiter, 2, 1, reading_bodies);
+        let attempt = |envoy: usize, user: &str, answer: &str| {
+            let answer = format!("HTTP/1.1 {answer}content-length: 0\r\n\r\n");
+            let digits: String = answer.bytes().map(|byte| format!("{byte:02x}")).collect();
+            let request = form_login(user).header("x-say", &digits);
+            http::send(world.envoys[envoy].address("edge"), &request).expect("a response").status
+        };
+        for number in 0..8 {
+            assert_eq!(attempt(number % 2, "ann", &success), 302, "{settle}");
+            eventually("it is settled", || {
+                (world.total("wasmcustom.weir.units_refunded") == number as u64 + 1).then_some(())
+            });
+        }
+        for number in 0..5 {
+            let failure = failures[number % failures.len()];
+            assert_eq!(attempt(number % 2, "ann", failure).to_string(), failure[..3], "{settle}");
+            eventually("it is settled", || {
+                (world.total("wasmcustom.weir.units_charged") == number as u64 + 1).then_some(())
+            });
+        }
+        assert_eq!([attempt(0, "ann", &success), attempt(1, "Ann", &success)], [429, 429], "{settle}");
+        assert_eq!(attempt(0, "bob", &success), 302, "another user is not banned");
     }
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir import apisix`: the plugins limit-count, limit-req and limit-conn of APISIX's files as policies.
+//! `weir import apisix`: the plugins limit-count, limit-req and limit-conn of APISIX's files, and of its objects of Kubernetes, as policies.
 //!
 //! | file | what is inside |
 //! |---|---|
+//! | `kubernetes.rs` | APISIX's own form of ApisixRoutes and what they name |
 //! | `routes.rs` | which route a request has |
 //! | `limits.rs` | what a plugin limits, and by what |
 
+mod kubernetes;
 mod limits;
 mod routes;
 
@@ -25,7 +27,8 @@ use limits::Writer;
 /// What to import.
 #[derive(Args)]
 pub struct Arguments {
-    /// `apisix.yaml` of the standalone mode, or what `adc dump` prints.
+    /// `apisix.yaml` of the standalone mode, or what `adc dump` prints; or manifests with ApisixRoutes, ApisixPluginConfigs and
+    /// ApisixGlobalRules. Several files may name each other's objects.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -54,7 +57,8 @@ const AUTHENTICATION: [(&str, &str, &str); 7] = [
 struct Route<'a> {
     file: usize,
     node: &'a Node,
-    service: Option<&'a Node>,
+    /// With the number of its file.
+    service: Option<(usize, &'a Node)>,
 }
 
 /// A plugin with its name, and the object that has it.
@@ -71,11 +75,8 @@ struct Plugin<'a> {
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let files = super::read(&arguments.files, 0, &mut notes)?;
-    let roots: Vec<(usize, &Node)> = files
-        .iter()
-        .enumerate()
-        .flat_map(|(number, file)| file.documents.iter().map(move |root| (number, root)))
-        .collect();
+    let made = kubernetes::standalone(&files, &mut notes);
+    let roots = super::chosen(&files, &made);
     let routes = all_routes(&roots, &mut notes);
     let run: Vec<Vec<Plugin<'_>>> = routes.iter().map(|route| run_by(route, &roots, &mut notes)).collect();
     let places: Vec<Places> = routes.iter().map(|route| places(route, &roots, &mut notes)).collect();
@@ -110,7 +111,9 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     for (file, root) in &roots {
         for owner in root.list("services").iter().chain(root.list("plugin_configs")) {
             for plugin in plugins(*file, owner, &mut notes) {
-                if !plugin.is_off && !seen.iter().any(|other| core::ptr::eq(*other, plugin.config)) {
+                // Rules of ApisixRoutes have copies of it.
+                let is_it = |other: &Plugin<'_>| (other.file, other.place) == (plugin.file, plugin.place);
+                if !plugin.is_off && !run.iter().flatten().any(is_it) {
                     let why = "no route runs it: none uses it, or each has a plugin of its own";
                     notes.add(Note::at(*file, plugin.place.line, plugin.name, why, ""));
                 }
@@ -139,7 +142,7 @@ fn all_routes<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Route<'
     for &(file, root) in roots {
         for service in root.list("services") {
             let routes = service.list("routes").iter();
-            found.extend(routes.map(|node| Route { file, node, service: Some(service) }));
+            found.extend(routes.map(|node| Route { file, node, service: Some((file, service)) }));
         }
         found.extend(root.list("routes").iter().map(|node| {
             let service = by_id(roots, "services", &node.get("service_id"));
@@ -160,25 +163,27 @@ fn all_routes<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Route<'
 }
 
 /// The object of a list that has this id.
-fn by_id<'a>(roots: &[(usize, &'a Node)], list: &str, id: &Option<&Node>) -> Option<&'a Node> {
+fn by_id<'a>(roots: &[(usize, &'a Node)], list: &str, id: &Option<&Node>) -> Option<(usize, &'a Node)> {
     let id = id.and_then(Node::text_or_number)?;
-    let all = roots.iter().flat_map(|(_, root)| root.list(list));
-    let is = |node: &&Node| node.get("id").and_then(Node::text_or_number).as_deref() == Some(id.as_str());
+    let all = roots.iter().flat_map(|(file, root)| root.list(list).iter().map(move |node| (*file, node)));
+    let is = |(_, node): &(usize, &Node)| {
+        node.get("id").and_then(Node::text_or_number).as_deref() == Some(id.as_str())
+    };
     all.into_iter().find(is)
 }
 
 /// Returns the objects that have plugins for a route, the most particular first.
-fn owners<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)]) -> impl Iterator<Item = &'a Node> {
+fn owners<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)]) -> impl Iterator<Item = (usize, &'a Node)> {
     let shared = by_id(roots, "plugin_configs", &route.node.get("plugin_config_id"));
-    [Some(route.node), shared, route.service].into_iter().flatten()
+    [Some((route.file, route.node)), shared, route.service].into_iter().flatten()
 }
 
 /// The plugins that a route runs: its own, then those of its plugin configuration and of its service that have other names. One that is off
 /// hides others, too.
 fn run_by<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Plugin<'a>> {
     let mut run: Vec<Plugin<'a>> = Vec::new();
-    for owner in owners(route, roots) {
-        for plugin in plugins(route.file, owner, notes) {
+    for (file, owner) in owners(route, roots) {
+        for plugin in plugins(file, owner, notes) {
             if run.iter().all(|other| other.name != plugin.name) {
                 run.push(plugin);
             }
@@ -191,7 +196,9 @@ fn run_by<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)], notes: &mut Notes)
 /// Returns the places in which the plugins of a route look for a credential.
 fn places(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) -> Places {
     let mut found = Places::default();
-    let all = owners(route, roots).chain(roots.iter().flat_map(|(_, root)| global_rules(root)));
+    let all = owners(route, roots)
+        .map(|(_, owner)| owner)
+        .chain(roots.iter().flat_map(|(_, root)| global_rules(root)));
     for (name, place, config) in all.flat_map(|owner| owner.get("plugins").unwrap_or(owner).fields()) {
         let known = AUTHENTICATION.iter().find(|(known, ..)| known == name);
         let Some((_, header, parameter)) = known.filter(|_| !is_off(config)) else { continue };

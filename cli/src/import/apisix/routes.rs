@@ -11,7 +11,7 @@ use crate::document::Node;
 use weir::request::client_ip::Network;
 
 /// The fields of a route that are imported, or that do not say which requests have it.
-const ROUTE: &str = "id name desc labels uri uris host hosts remote_addr remote_addrs method methods vars filter_func priority plugins status \
+const ROUTE: &str = "id name desc labels uri uris host hosts remote_addr remote_addrs method methods vars exprs filter_func priority plugins status \
     service_id service_protocol plugin_config_id upstream upstream_id timeout enable_websocket create_time update_time";
 
 /// A path of a route: the requests that it is for, if no earlier one is.
@@ -45,7 +45,7 @@ fn of_route(
     let mut requests = Test::Always;
     let own = texts(node, "host", "hosts");
     let hosts = if own.is_empty() {
-        service.map(|service| texts(service, "host", "hosts")).unwrap_or_default()
+        service.map(|(_, service)| texts(service, "host", "hosts")).unwrap_or_default()
     } else {
         own
     };
@@ -97,10 +97,11 @@ fn by_rank(hosts: &[String]) -> Vec<(RankOfHost, Test)> {
 /// The conditions of a route that are not read.
 fn unread(node: &Node, are_addresses_read: bool) -> Vec<&'static str> {
     let addresses = if node.get("remote_addr").is_some() { "remote_addr" } else { "remote_addrs" };
-    let has_vars = node.get("vars").is_some_and(|vars| vars.children().next().is_some());
+    let has = |name: &str| node.get(name).is_some_and(|vars| vars.children().next().is_some());
     let all = [
         (addresses, !are_addresses_read),
-        ("vars", has_vars),
+        ("vars", has("vars")),
+        ("exprs", has("exprs")),
         ("filter_func", node.get("filter_func").is_some()),
     ];
     all.into_iter().filter(|(_, is_unread)| *is_unread).map(|(name, _)| name).collect()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kuadrant's RateLimitPolicy, as far as its expressions (CEL) are comparisons that weir knows.
+//! Kuadrant's RateLimitPolicy and TokenRateLimitPolicy, as far as their expressions (CEL) are comparisons that weir knows.
 
 use regex_lite::Regex;
 
@@ -8,23 +8,24 @@ use super::Writer;
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
-/// The policies of a RateLimitPolicy.
+/// The policies of a RateLimitPolicy or a TokenRateLimitPolicy.
 pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
     let Some(spec) = object.get("spec") else { return };
     let name = object.get("metadata").map(|metadata| metadata.text_of("name")).unwrap_or_default();
     let why = "weir does not know Envoy's names of the routes, so the policies are for all requests";
     writer.note(file, spec, "targetRef", why, "Write the hosts and paths of the target into `match`");
+    let is_tokens = object.text_of("kind") == "TokenRateLimitPolicy";
     for level in [Some(spec), spec.get("defaults"), spec.get("overrides")].into_iter().flatten() {
         writer.notes.unread(file, level, "targetRef limits defaults overrides when strategy=atomic");
         let limits = level.get("limits").map(Node::fields).unwrap_or_default();
         for (limit, _, node) in limits {
-            policy(file, (&format!("{name}-{limit}"), level, node), writer);
+            policy(file, (&format!("{name}-{limit}"), level, node), is_tokens, writer);
         }
     }
 }
 
-fn policy(file: usize, (name, level, node): (&str, &Node, &Node), writer: &mut Writer<'_>) {
-    writer.notes.unread(file, node, "when counters rates");
+fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: bool, writer: &mut Writer<'_>) {
+    writer.notes.unread(file, node, "when counters rates reservation");
     let mut requests = Test::Always;
     for when in level.list("when").iter().chain(node.list("when")) {
         writer.notes.unread(file, when, "predicate");
@@ -93,13 +94,44 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), writer: &mut W
     let mut made = writer.policy(file, node, name, &requests);
     made.set("subject", parts);
     made.set("limits", limits);
+    if is_tokens {
+        tokens(file, node, &mut made, writer);
+    }
     writer.made.push(made);
+}
+
+/// Lets the tokens of a response count. A request reserves what `reservation` says, and one token at least: a response without usage costs
+/// what was reserved, and Kuadrant counts it as one request.
+fn tokens(file: usize, node: &Node, made: &mut Map, writer: &mut Writer<'_>) {
+    let amount = node.at(&["reservation", "amount"]);
+    let units = amount.and_then(super::super::ratelimit::number);
+    if let Some(reservation) = node.get("reservation") {
+        writer.notes.unread(file, reservation, "amount");
+        if amount.is_some() && units.is_none() {
+            let why = "weir does not know this expression, so a request reserves one token";
+            writer.note(file, reservation, "amount", why, "Write the number");
+        }
+    }
+    let units = units.unwrap_or(0).max(1);
+    made.set("cost", Map::from([("constant", units.into())]));
+    let usage = Map::from([("usage", Map::new().into())]);
+    made.set("settle", vec![Tree::from(Map::from([("cost", usage.into())]))]);
+    if units == 1 {
+        let why = "requests at one time pass the limit together, because their tokens count when they end";
+        writer.note(file, node, "rates", why, "`cost: {usage: {}}` reserves what each may use");
+    }
 }
 
 /// A comparison, such as `request.method == 'GET'` or `!request.path.startsWith('/internal')`.
 fn test(expression: &str) -> Option<Test> {
     if let Some(inner) = expression.trim().strip_prefix('!') {
         return test(inner).map(Test::negated);
+    }
+    let body = r#"^\s*requestBodyJSON\(\s*['"]/([A-Za-z_]\w*)['"]\s*\)\s*(==|!=)\s*['"]([^'"]*)['"]\s*$"#;
+    if let Some(found) = Regex::new(body).ok()?.captures(expression) {
+        let [path, sign, text] = [1, 2, 3].map(|group| found.get(group).map_or("", |of| of.as_str()));
+        let test = Test::Value("body_json", Map::from([("path", path.into()), ("exact", text.into())]));
+        return Some(if sign == "!=" { test.negated() } else { test });
     }
     let shape = r#"^\s*([a-z_.]+)(?:\[['"]([^'"]+)['"]\])?\s*(?:(==|!=)\s*|\.(startsWith)\(\s*)['"]([^'"]*)['"]\s*\)?\s*$"#;
     let found = Regex::new(shape).ok()?.captures(expression)?;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Envoy's filter local_ratelimit: its own token bucket, and those that routes and virtual hosts have in its place.
 
+use super::super::Object;
+use super::super::notes::{Note, Notes};
 use super::super::ratelimit::number;
 use super::super::status::of_rejections;
 use super::super::test::Test;
@@ -14,26 +16,49 @@ const KNOWN: &str = "@type stat_prefix status token_bucket filter_enabled filter
 
 const TYPE: &str = "LocalRateLimit";
 
-/// The policies of the filters in a document.
-pub fn import(file: usize, document: &Node, writer: &mut Writer<'_>) {
-    let (mut filters, mut own): (Vec<&Node>, Vec<(&Node, Test, String)>) = (Vec::new(), Vec::new());
-    document.walk(&mut |node| {
-        if let Some(config) = node.get("typed_config").filter(|config| config.type_name() == TYPE) {
+/// Settings that routes and virtual hosts have in place of the filter's own, with their requests and their name.
+type Own<'a> = Vec<(&'a Node, Test, String)>;
+
+/// The policies of the filters in a document of Envoy, or in an EnvoyFilter of Istio.
+pub fn import(object: &Object<'_>, writer: &mut Writer<'_>) {
+    let file = object.file;
+    let (mut filters, mut own): (Vec<&Node>, Own<'_>) = (Vec::new(), Vec::new());
+    let is_patch = object.kind() == "EnvoyFilter";
+    let mut patches = Vec::new();
+    object.root.walk(&mut |node| {
+        let config = node.get("typed_config");
+        if let Some(config) = config.and_then(|config| settings(config, writer.notes)) {
             filters.push(config);
         }
         for host in node.list("virtual_hosts") {
             let above = own.len();
             for route in host.list("routes") {
-                level(route, ["xds", "route_name"], &Test::NEVER, &mut own);
+                level(route, ["xds", "route_name"], &Test::NEVER, &mut own, writer.notes);
             }
             let routes = own.iter().skip(above).map(|(_, requests, _)| requests.clone());
             let routes = Test::any_of(routes);
-            level(host, ["xds", "virtual_host_name"], &routes, &mut own);
+            level(host, ["xds", "virtual_host_name"], &routes, &mut own, writer.notes);
+        }
+        if is_patch && node.get("patch").is_some() {
+            patch(file, node, &mut patches, writer);
         }
     });
+    own.extend(selected(object.metadata("name"), &patches));
     let replaced = Test::any_of(own.iter().map(|(_, requests, _)| requests.clone()));
+    let name = if is_patch { object.metadata("name") } else { "all" };
+    let has_any = !filters.is_empty() || !own.is_empty();
+    if let Some(selector) = object.root.at(&["spec", "workloadSelector"]).filter(|_| is_patch && has_any) {
+        let why = "it says which proxies have the limit; the policy is for all that load it";
+        writer.notes.add(Note::at(
+            file,
+            selector.place.line,
+            "workloadSelector",
+            why,
+            "Load it in those only",
+        ));
+    }
     for filter in filters {
-        policy(file, filter, ("all", &replaced.clone().negated()), writer);
+        policy(file, filter, (name, &replaced.clone().negated()), writer);
     }
     for (config, requests, name) in own {
         if name.is_empty() {
@@ -46,18 +71,76 @@ pub fn import(file: usize, document: &Node, writer: &mut Writer<'_>) {
     }
 }
 
+/// The settings of the filter: this value, or what a TypedStruct has inside.
+fn settings<'a>(config: &'a Node, notes: &mut Notes) -> Option<&'a Node> {
+    if config.type_name() == "TypedStruct" {
+        let is_it = config.text_of("type_url").rsplit('.').next() == Some(TYPE);
+        let inner = config.get("value").filter(|_| is_it)?;
+        notes.read(config);
+        return Some(inner);
+    }
+    (config.type_name() == TYPE).then_some(config)
+}
+
+fn all_settings<'a>(node: &'a Node, notes: &mut Notes) -> Vec<&'a Node> {
+    let configs = node.get("typed_per_filter_config").map(Node::fields).unwrap_or_default();
+    configs.iter().filter_map(|(_, _, config)| settings(config, notes)).collect()
+}
+
 /// Finds the settings of a route or a virtual host that replace the filter's own. `others` are the requests of a virtual host's routes that
 /// have their own.
-fn level<'a>(node: &'a Node, path: [&str; 2], others: &Test, found: &mut Vec<(&'a Node, Test, String)>) {
-    let configs = node.get("typed_per_filter_config").map(Node::fields).unwrap_or_default();
-    for (_, _, config) in configs {
-        if config.type_name() == TYPE {
-            let name = node.text_of("name");
-            let requests = if name.is_empty() { Test::NEVER } else { attribute(path, "exact", name) };
-            let requests = requests.and(others.clone().negated());
-            found.push((config, requests, name.to_owned()));
-        }
+fn level<'a>(node: &'a Node, path: [&str; 2], others: &Test, found: &mut Own<'a>, notes: &mut Notes) {
+    for config in all_settings(node, notes) {
+        let name = node.text_of("name");
+        let requests = if name.is_empty() { Test::NEVER } else { attribute(path, "exact", name) };
+        let requests = requests.and(others.clone().negated());
+        found.push((config, requests, name.to_owned()));
     }
+}
+
+/// The settings that a patch of Istio gives to routes or virtual hosts. Empty names stand for all.
+struct Patch<'a> {
+    config: &'a Node,
+    is_of_host: bool,
+    host: &'a str,
+    route: &'a str,
+}
+
+fn patch<'a>(file: usize, node: &'a Node, found: &mut Vec<Patch<'a>>, writer: &mut Writer<'_>) {
+    let Some(value) = node.at(&["patch", "value"]) else { return };
+    let routes = node.at(&["match", "routeConfiguration"]);
+    let host = routes.and_then(|routes| routes.get("vhost"));
+    let route = host.and_then(|host| host.get("route"));
+    let name = |of: Option<&'a Node>| of.map(|of| of.text_of("name")).unwrap_or_default();
+    for config in all_settings(value, writer.notes) {
+        for (level, known) in [(routes, "vhost"), (host, "name route"), (route, "name action=ANY")] {
+            if let Some(level) = level {
+                writer.notes.unread(file, level, known);
+            }
+        }
+        let is_of_host = node.text_of("applyTo") == "VIRTUAL_HOST";
+        found.push(Patch { config, is_of_host, host: name(host), route: name(route) });
+    }
+}
+
+/// The patches with their requests: the settings of a route replace those of its virtual host, and a later patch replaces an earlier one.
+fn selected<'a>(name: &str, patches: &[Patch<'a>]) -> Own<'a> {
+    let requests = |of: &Patch<'_>| {
+        let names = [(of.host, ["xds", "virtual_host_name"]), (of.route, ["xds", "route_name"])];
+        let tests = names.into_iter().filter(|(name, _)| !name.is_empty());
+        tests.fold(Test::Always, |all, (name, path)| all.and(attribute(path, "exact", name)))
+    };
+    let are_one = |one: &str, other: &str| one == other || one.is_empty() || other.is_empty();
+    let all = patches.iter().enumerate().map(|(number, own)| {
+        let wins = |(other_number, other): &(usize, &Patch<'_>)| {
+            (!other.is_of_host, *other_number) > (!own.is_of_host, number)
+                && are_one(other.host, own.host)
+                && are_one(other.route, own.route)
+        };
+        let others = Test::any_of(patches.iter().enumerate().filter(wins).map(|(_, of)| requests(of)));
+        (own.config, requests(own).and(others.negated()), name.to_owned())
+    });
+    all.collect()
 }
 
 fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &mut Writer<'_>) {
@@ -104,6 +187,10 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
         return writer.note(file, bucket, "token_bucket", why, "Correct it");
     };
     let why = "each Envoy counts for itself, and all proxies with weir count together";
+    if requests.is_never() {
+        let why = "all routes have a limit of their own in its place, so it is not imported";
+        return writer.note(file, config, "token_bucket", why, "");
+    }
     writer.note(
         file,
         config,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir import envoy`: the limits of Envoy's filter local_ratelimit, of Envoy Gateway's BackendTrafficPolicy and of Kuadrant's RateLimitPolicy, as
-//! policies.
+//! `weir import envoy`: the limits of Envoy's filter local_ratelimit, also in Istio's EnvoyFilter, of Envoy Gateway's BackendTrafficPolicy and of
+//! Kuadrant's RateLimitPolicy and TokenRateLimitPolicy, as policies.
 //!
 //! | file | what is inside |
 //! |---|---|
 //! | `local.rs` | the filter, and what routes and virtual hosts have in its place |
 //! | `traffic.rs` | the rules of a BackendTrafficPolicy |
-//! | `kuadrant.rs` | the limits of a RateLimitPolicy |
+//! | `kuadrant.rs` | the limits of a RateLimitPolicy or a TokenRateLimitPolicy |
 
 mod kuadrant;
 mod local;
@@ -26,7 +26,8 @@ use crate::tree::{Map, Tree};
 /// What to import.
 #[derive(Args)]
 pub struct Arguments {
-    /// Envoy's configuration, or manifests with BackendTrafficPolicies of Envoy Gateway or RateLimitPolicies of Kuadrant.
+    /// Envoy's configuration, or manifests with BackendTrafficPolicies of Envoy Gateway, EnvoyFilters of Istio, or RateLimitPolicies and
+    /// TokenRateLimitPolicies of Kuadrant.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -38,20 +39,18 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let files = super::read(&arguments.files, 0, &mut notes)?;
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     let mut writer = Writer { notes: &mut notes, files: &names, names: Vec::new(), made: Vec::new() };
-    for (number, file) in files.iter().enumerate() {
-        for document in &file.documents {
-            let items = document.list("items");
-            let objects = if items.is_empty() { std::slice::from_ref(document) } else { items };
-            for object in objects {
-                match object.text_of("kind") {
-                    "BackendTrafficPolicy" => traffic::import(number, object, &mut writer),
-                    "RateLimitPolicy" => kuadrant::import(number, object, &mut writer),
-                    _ => continue,
-                }
-                writer.notes.read(object);
+    for object in super::objects(&files) {
+        match object.kind() {
+            "BackendTrafficPolicy" => traffic::import(object.file, object.root, &mut writer),
+            "RateLimitPolicy" | "TokenRateLimitPolicy" => {
+                kuadrant::import(object.file, object.root, &mut writer);
             }
-            local::import(number, document, &mut writer);
+            _ => {
+                local::import(&object, &mut writer);
+                continue;
+            }
         }
+        writer.notes.read(object.root);
     }
     let policies: Vec<Tree> = writer.made.into_iter().map(Tree::from).collect();
     notes.rest(&files);
@@ -59,7 +58,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         return Err(super::nothing(
             &names,
             &notes,
-            "filter local_ratelimit, BackendTrafficPolicy or RateLimitPolicy with a limit",
+            "filter local_ratelimit, BackendTrafficPolicy, RateLimitPolicy or TokenRateLimitPolicy with a limit",
         ));
     }
     Ok(Imported { configuration: Map::from([("policies", policies.into())]), files: names, notes })

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir import kong`: the plugins rate-limiting and rate-limiting-advanced of Kong's declarative files as policies.
+//! `weir import kong`: the plugins rate-limiting and rate-limiting-advanced of Kong's declarative files, and of its objects of Kubernetes, as
+//! policies.
 //!
 //! | file | what is inside |
 //! |---|---|
+//! | `kubernetes.rs` | the declarative form of KongPlugins, Ingresses, HTTPRoutes and Services |
 //! | `routes.rs` | which route a request has |
 //! | `limits.rs` | what a plugin limits, and by what |
 
+mod kubernetes;
 mod limits;
 mod routes;
 
@@ -27,7 +30,8 @@ pub use super::ratelimit::number;
 /// What to import.
 #[derive(Args)]
 pub struct Arguments {
-    /// Kong's declarative configuration, or what `deck gateway dump` prints. Several files may name each other's services and routes.
+    /// Kong's declarative configuration, or what `deck gateway dump` prints; or manifests with KongPlugins and KongClusterPlugins, and the
+    /// Ingresses, HTTPRoutes, Services and KongConsumers that name them. Several files may name each other's objects.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -81,16 +85,14 @@ struct Gateway<'a> {
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let files = super::read(&arguments.files, 0, &mut notes)?;
-    let roots: Vec<(usize, &Node)> = files
-        .iter()
-        .enumerate()
-        .flat_map(|(number, file)| file.documents.iter().map(move |root| (number, root)))
-        .collect();
+    let made = kubernetes::declarative(&files, &mut notes);
+    let roots = super::chosen(&files, &made);
     let mut gateway = Gateway::default();
     roots.iter().for_each(|(file, root)| gateway.add_services(*file, root));
-    roots.iter().for_each(|(file, root)| gateway.add_rest(*file, root, &mut notes));
+    roots.iter().for_each(|(file, root)| gateway.add_routes(*file, root));
+    roots.iter().for_each(|(file, root)| gateway.add_plugins(*file, root, &mut notes));
     let entries = routes::entries(&gateway.routes, &mut notes);
-    let (mut policies, mut names) = (Vec::new(), Vec::new());
+    let (mut policies, mut names, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     for (number, plugin) in gateway.plugins.iter().enumerate() {
         let places = gateway.places(plugin, &mut notes);
         let scopes = gateway.scopes(plugin);
@@ -113,13 +115,15 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                 names.push(name.clone());
                 name
             };
-            policies.extend(limits::policies(
+            let mut made = limits::policies(
                 plugin,
                 (&name_of(&scope), comment),
                 (&requests, &places),
                 &mut names_taken,
                 &mut notes,
-            ));
+            );
+            share(plugin, &mut made, &mut shared, &mut notes);
+            policies.extend(made);
         }
     }
     notes.rest(&files);
@@ -129,6 +133,33 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     }
     let policies: Vec<Tree> = policies.into_iter().map(Tree::from).collect();
     Ok(Imported { configuration: Map::from([("policies", policies.into())]), files, notes })
+}
+
+/// Lets the policies of plugins with one `namespace` count together, as in Kong. `shared` are the first ones of each, by their names.
+fn share<'a>(
+    plugin: &Plugin<'a>,
+    made: &mut [Map],
+    shared: &mut Vec<(&'a Node, Vec<Tree>)>,
+    notes: &mut Notes,
+) {
+    let Some(config) = plugin.node.get("config") else { return };
+    let namespace = config.text_of("namespace");
+    if namespace.is_empty() || config.text_of("identifier") == "service" {
+        return;
+    }
+    let same = |(of, _): &&(&Node, _)| of.text_of("namespace") == namespace;
+    if let Some((_, names)) = shared.iter().filter(same).find(|(of, _)| of.json() == config.json()) {
+        made.iter_mut().zip(names).for_each(|(policy, name)| {
+            policy.set("counters", name.clone());
+        });
+        return;
+    }
+    if shared.iter().any(|other| same(&other)) {
+        let why = "Kong counts the plugins of one namespace together; these differ, so each policy counts by itself";
+        let line = config.place_of("namespace").line;
+        notes.add(Note::at(plugin.file, line, "namespace", why, "Give them the same limits and `counters`"));
+    }
+    shared.push((config, made.iter().filter_map(|policy| policy.get("name").cloned()).collect()));
 }
 
 impl<'a> Gateway<'a> {
@@ -144,11 +175,14 @@ impl<'a> Gateway<'a> {
         }
     }
 
-    fn add_rest(&mut self, file: usize, root: &'a Node, notes: &mut Notes) {
+    fn add_routes(&mut self, file: usize, root: &'a Node) {
         for route in root.list("routes") {
             self.routes.push((file, route));
             self.services_of.push(named(&self.services, &reference(route, "service")));
         }
+    }
+
+    fn add_plugins(&mut self, file: usize, root: &'a Node, notes: &mut Notes) {
         for service in root.list("services") {
             let number = self.services.iter().position(|other| core::ptr::eq(*other, service));
             service.list("plugins").iter().for_each(|plugin| self.add(file, plugin, (None, number), notes));

@@ -5,19 +5,17 @@
 //! |---|---|
 //! | `envoy.rs` | Envoy's routes: which request has which descriptors |
 //! | `entries.rs` | where the value of an entry is in a request |
-//! | `keys.rs` | names that the service does not know, or weir does not read |
 //! | `policies.rs` | the service's tree of descriptors, and the policies that it makes |
 
 mod entries;
 mod envoy;
-mod keys;
 mod policies;
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::notes::{Note, Notes};
+use super::notes::{Note, Notes, Reader};
 use super::{Imported, Output};
 use crate::document::{Node, Origin, Syntax};
 use crate::source::Source as File;
@@ -79,7 +77,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         })
         .filter(|service| is_service(service.root))
         .collect();
-    services.iter().for_each(|service| keys::note(service, &mut notes));
+    services.iter().for_each(|service| note_unread(service, &mut notes));
     let domain = |service: &&Service<'_>| service.root.text_of("domain").to_owned();
     let wanted: Vec<&Service<'_>> = services
         .iter()
@@ -170,3 +168,29 @@ fn is_service(root: &Node) -> bool {
 fn line(node: &Node, name: &str) -> usize {
     node.place_of(name).line
 }
+
+/// The fields of each level of the service's configuration.
+const DESCRIPTOR: &str = "key value rate_limit descriptors shadow_mode quota_mode detailed_metric value_to_metric share_threshold metadata";
+const RATE_LIMIT: &str = "unit requests_per_unit unlimited name replaces";
+
+/// Adds a note for each name that the service does not have at its place: what is left out without a word may be a limit.
+fn note_unread(service: &Service<'_>, notes: &mut Notes) {
+    notes.unread_by(&SERVICE, service.file, service.root, "domain descriptors");
+    let mut open: Vec<&Node> = service.root.list("descriptors").iter().collect();
+    while let Some(descriptor) = open.pop() {
+        notes.unread_by(&SERVICE, service.file, descriptor, DESCRIPTOR);
+        if let Some(limit) = descriptor.get("rate_limit") {
+            notes.unread_by(&SERVICE, service.file, limit, RATE_LIMIT);
+            for replaced in limit.list("replaces") {
+                notes.unread_by(&SERVICE, service.file, replaced, "name");
+            }
+        }
+        open.extend(descriptor.list("descriptors"));
+    }
+}
+
+const SERVICE: Reader = Reader {
+    why: "the service does not have it here, so it is not imported",
+    instead: "If your service reads it, write the policy by hand; else remove it",
+    camel: false,
+};
