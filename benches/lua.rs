@@ -28,8 +28,8 @@ use weir_support::table;
 
 use redis::{Connection, Redis};
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG, Period, Refill, SlidingLog,
-    SlidingWindow, TokenBucket, UtcOffset,
+    Align, Ask, Ban, Concurrency, Distinct, FixedWindow, LeakyBucket, Limit, MAX_LOG, Member, Period, Refill,
+    SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
 };
 use weir::resp;
 use weir::script::usage::{Interval, Used, Write, index_key};
@@ -131,6 +131,7 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
     let window = |n| SlidingWindow::new(MANY, Micros(MINUTE.0 * n), MINUTE).unwrap().into();
     // No permit expires while the bench runs: how many would, depends on how long it runs.
     let in_flight = || Concurrency::new(MANY, HOUR).unwrap().into();
+    let distinct = || Distinct::new(20, HOUR).unwrap().into();
     // A call takes about ten microseconds, so a window of one millisecond holds about a hundred grants.
     let log = || SlidingLog::new(MAX_LOG, Micros::from_millis(1)).unwrap().into();
     let full = || SlidingLog::new(100, HOUR).unwrap().into();
@@ -152,6 +153,8 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
         ("sliding_window, 60 slots", vec![window(60)], one, Some(3.5)),
         ("concurrency", vec![in_flight()], one, Some(4.0)),
         ("concurrency, n = 7", vec![in_flight()], many, None),
+        // Each call after the first finds its value counted.
+        ("distinct, a value that counts", vec![distinct()], one, Some(3.0)),
         ("sliding_log, 100 members", vec![log()], one, Some(5.0)),
         ("sliding_log, 100 members, denied", vec![full()], Ask::new(1, 1), Some(5.0)),
         ("leaky_bucket + fixed_window", vec![leaky(), clock()], one, None),
@@ -548,6 +551,47 @@ fn worst_cases() -> Vec<Worst> {
             ..case("sliding_log, 100,000: refund behind 63", &log, &logged, log_end)
         },
     ];
+    for (size, names) in [
+        (
+            32,
+            ["distinct, 32: usual", "distinct, 32: clock went back", "distinct, 32: refund, clock went back"],
+        ),
+        (
+            200,
+            [
+                "distinct, 200: usual",
+                "distinct, 200: clock went back",
+                "distinct, 200: refund, clock went back",
+            ],
+        ),
+        (
+            1_000,
+            [
+                "distinct, 1,000: usual",
+                "distinct, 1,000: clock went back",
+                "distinct, 1,000: refund, clock went back",
+            ],
+        ),
+    ] {
+        let distinct: Limit = Distinct::new(size, HOUR).unwrap().into();
+        let of = |value: u64| {
+            let mut bytes = [b'%'; 12];
+            bytes.iter_mut().zip(value.to_le_bytes()).for_each(|(to, from)| *to = from);
+            Ask { member: Member(bytes), ..one }
+        };
+        let values: Vec<_> =
+            every(1_000, size).into_iter().zip(0..).map(|((at, _), value)| (at, of(value))).collect();
+        let last = usize::try_from(size).unwrap() - 1;
+        let call = Call::Refund(last);
+        let [usual, went_back, refund] = names;
+        // A check that adds the last value, and a refund of the first one. Those of the future count as used now.
+        let new = |name, now| Worst { ask: of(size), ..case(name, &distinct, &values[1..], now) };
+        cases.extend([
+            new(usual, start.plus(SECOND)),
+            new(went_back, back),
+            Worst { call, ..case(refund, &distinct, &values, start) },
+        ]);
+    }
     let lowered = Worst {
         then: SlidingLog::new(1, HOUR).unwrap().into(),
         ..case("sliding_log, 100,000: limit lowered", &log, &logged, log_end)

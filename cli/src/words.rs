@@ -46,6 +46,9 @@ pub(super) fn limit(of: &Limit) -> String {
             format!("{} per {window}, fixed window {from}", of.limit())
         }
         Limit::SlidingLog(of) => format!("{} per {}, sliding log", of.limit(), duration_text(of.window())),
+        Limit::Distinct(of) => {
+            format!("{} different values per {}, distinct", of.limit(), duration_text(of.window()))
+        }
         Limit::SlidingWindow(of) => {
             format!("{} per {}, sliding window", of.limit(), duration_text(of.window()))
         }

@@ -7,7 +7,9 @@ use std::rc::Rc;
 use weir_core::request::body::Body;
 use weir_core::session::{Next, Session};
 
-use crate::abi::{self, Buffer, CONTINUE, Envoy, Module, STOP_ITERATION, data_status, headers_status};
+use crate::abi::{
+    self, Buffer, CONTINUE, Envoy, Header, Module, STOP_ITERATION, data_status, headers_status,
+};
 use crate::envoy::{HttpFilter, MetricScope, copy};
 use crate::limiter::{BodyChunk, Configuration, Decider, Limiter};
 use crate::panics::{caught, caught_or};
@@ -222,4 +224,28 @@ extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {
     if had_clock == Some(true) {
         caught("http_filter_destroy", worker::replace_clock);
     }
+}
+
+macro_rules! ignore {
+    ($($hook:ident($($argument:ty),*);)*) => {
+        $(#[unsafe(no_mangle)]
+        extern "C" fn $hook($(_: $argument),*) {
+            ran!(stringify!($hook));
+        })*
+    };
+}
+
+// Hooks that do nothing: Envoy refuses the configuration of a module that lacks them. They report on streams and calls that a filter can
+// begin. weir begins none.
+ignore! {
+    envoy_dynamic_module_on_http_filter_stream_complete(Envoy, Module);
+    envoy_dynamic_module_on_http_filter_http_callout_done(
+        Envoy, Module, u64, u32, *const Header, usize, *const Buffer, usize);
+    envoy_dynamic_module_on_http_filter_http_stream_headers(Envoy, Module, u64, *const Header, usize, bool);
+    envoy_dynamic_module_on_http_filter_http_stream_data(Envoy, Module, u64, *const Buffer, usize, bool);
+    envoy_dynamic_module_on_http_filter_http_stream_trailers(Envoy, Module, u64, *const Header, usize);
+    envoy_dynamic_module_on_http_filter_http_stream_complete(Envoy, Module, u64);
+    envoy_dynamic_module_on_http_filter_http_stream_reset(Envoy, Module, u64, u32);
+    envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(Envoy, Module);
+    envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(Envoy, Module);
 }

@@ -22,7 +22,6 @@
 //! |---|---|
 //! | `http.rs`, `network.rs` | the hooks that Envoy calls |
 //! | `pointers.rs` | the configurations and filters that Envoy holds for the module |
-//! | `unused.rs` | the hooks that Envoy requires and weir does not need |
 //! | `limiter.rs` | one configuration on one worker: its engine, and its turn |
 //! | `worker.rs`, `connections.rs` | what one worker thread has: its limiters and its clock; its connections to Redis |
 //! | `connector.rs`, `clock.rs` | the thread that connects to the listeners; the thread that wakes workers |
@@ -71,7 +70,6 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 mod threads;
-mod unused;
 mod worker;
 
 use core::ffi::c_char;

@@ -28,8 +28,8 @@ impl Config {
         let mut errors = Errors::default();
         if host == Host::Native {
             for (index, policy) in config.policies.iter().enumerate() {
-                for (part, place) in policy.subject.iter().zip(0_usize..) {
-                    refuse_unreadable(part, &format!("policies[{index}].subject[{place}]"), &mut errors);
+                for (place, part) in policy.parts() {
+                    refuse_unreadable(part, &format!("policies[{index}].{place}"), &mut errors);
                 }
                 if let Some(scale) = &policy.scale {
                     refuse_unreadable(&scale.from, &format!("policies[{index}].scale.from"), &mut errors);

@@ -9,7 +9,7 @@ use crate::time::Micros;
 object! {
     static LEASE: LeaseFields = "lease",
         "How many requests of one subject a worker may take in advance, and for how long. The reservation adapts to use. \
-         Not for policies with a `concurrency` limit, a `max_delay`, a `ban` or a `priority`.";
+         Not for policies with a `concurrency` or `distinct` limit, a `max_delay`, a `ban` or a `priority`.";
     max: Count<u32> = count(1, 1_000_000)
         .required("The most requests of one subject that one worker holds in advance."),
     min: Count<u32> = count(1, 1_000_000)
@@ -39,6 +39,10 @@ pub(super) fn read(
     };
     if tiers.tiers.iter().any(|tier| tier.plan.limits().iter().any(holds)) {
         let allowed = "no lease with a concurrency limit or a max_delay: their requests take turns";
+        errors.add(path, "a lease", allowed);
+    }
+    if tiers.tiers.iter().any(|tier| tier.plan.counts_members()) {
+        let allowed = "no lease with a distinct limit: a worker does not know the values of later requests";
         errors.add(path, "a lease", allowed);
     }
     let Some(view) = view else { return Lease::AUTO };

@@ -6,11 +6,14 @@ use super::schema::{
     Variants, View, Word, Words, count, duration, list, nested, object, rate, tagged, text, utc_offset,
     variants, word, words,
 };
+use super::subject::{self, PART, PartFields};
 use crate::limit::{
-    Align, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_UNITS, MAX_WINDOW, MIN_WINDOW,
-    Period, Refill, SlidingLog, SlidingWindow, TokenBucket, UtcOffset, time_for,
+    Align, Concurrency, Distinct, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_MEMBERS, MAX_UNITS,
+    MAX_WINDOW, MIN_WINDOW, Period, Refill, SlidingLog, SlidingWindow, TokenBucket, UtcOffset, time_for,
 };
 use crate::policy::Queue;
+use crate::policy::key::ValueHasher;
+use crate::policy::subject::Part;
 use crate::script::MAX_LIMITS;
 use crate::time::Micros;
 
@@ -39,7 +42,11 @@ static ALGORITHMS: Variants<Made> = variants! {
     TOKEN_BUCKET => token_bucket,
     LEAKY_BUCKET => leaky_bucket,
     CONCURRENCY => concurrency,
+    DISTINCT => distinct,
 };
+
+/// The most parts of a subject, and of a value.
+pub(super) const MAX_PARTS: usize = 8;
 
 /// A list of the limits of one policy or tier.
 pub(super) const fn list_of() -> Typed<List<Tagged>> {
@@ -250,4 +257,42 @@ fn concurrency(view: &View<'_, ConcurrencyFields>) -> Made {
         (view.get(&CONCURRENCY.retry_after), view.get(&CONCURRENCY.warn_at_percent));
     let quota = Quota { units: limit, window: None, retry_estimate, queue, warn_at_percent };
     (Concurrency::new(limit, view.get(&CONCURRENCY.ttl)).map(Limit::from), quota)
+}
+
+object! {
+    static DISTINCT: DistinctFields = "distinct",
+        "A number of different values: user names of one address, addresses of one account. A value counts from its first use; then its \
+         requests pass, and cost nothing more.";
+    name: Text = name(),
+    limit: Count<u64> = count(1, MAX_MEMBERS).required("The most different values in use."),
+    window: Duration = period().required("How long a value counts, from its first use."),
+    of: List<Nested<PartFields>> = list(&nested(&PART), 1, MAX_PARTS)
+        .required("The value: parts of the request, as in `subject`. Redis has only its hash. The same in all `distinct` limits of a policy."),
+    warn_at_percent: Option<Count<u8>> = warn_at(),
+}
+
+fn distinct(view: &View<'_, DistinctFields>) -> Made {
+    let (limit, window) = (view.get(&DISTINCT.limit), view.get(&DISTINCT.window));
+    (Distinct::new(limit, window).map(Limit::from), quota(limit, window, view.get(&DISTINCT.warn_at_percent)))
+}
+
+/// Reads the value that `distinct` limits among these count, and its path. A check has one value, so it is the same for all.
+pub(super) fn members(
+    limits: &[Variant<'_>],
+    hasher: &ValueHasher,
+    errors: &mut Errors,
+) -> (Vec<Part>, String) {
+    let mut distinct = limits.iter().filter_map(|limit| {
+        let (path, value) = limit.parameter(DISTINCT.of.shape.name);
+        Some((limit, path, value?))
+    });
+    let Some((limit, path, value)) = distinct.next() else { return (Vec::new(), String::new()) };
+    for (_, other, _) in distinct.filter(|(_, _, other)| *other != value) {
+        let allowed = format!(
+            "that of {path}: a request has one value for all distinct limits of its policy. Write a second policy"
+        );
+        errors.add(&other, "another value", allowed);
+    }
+    let parts = limit.view(&DISTINCT).get(&DISTINCT.of);
+    (parts.iter().map(|part| subject::read(&part, hasher, errors)).collect(), path)
 }

@@ -5,7 +5,7 @@ use super::ban::{self, BAN, BanFields};
 use super::condition::{self, CONDITION, ConditionFields};
 use super::cost::{self, COST, CostCaseFields, CostFields};
 use super::lease::{self, LEASE, LeaseFields};
-use super::limits;
+use super::limits::{self, MAX_PARTS};
 use super::priority::{self, ClassFields};
 use super::regions::{self, Regions, WAY, WayFields};
 use super::response::{self, RESPONSE, ResponseFields};
@@ -20,12 +20,10 @@ use super::subject::{self, PART, PartFields};
 use super::tiers::{self, Beside, TIERS, TiersFields};
 use super::usage::{self, Tables};
 use crate::policy::list::Conditions;
+use crate::policy::settle::{Case, TrueCost};
 use crate::policy::{self, Mode, OnFailure, Policy};
 use crate::response::Settings;
 use crate::script::{Classes, Options, Overrides};
-
-/// The most parts in one subject.
-const MAX_PARTS: usize = 8;
 
 object! {
     static POLICY: PolicyFields = "policy", exactly_one(limits, tiers),
@@ -119,6 +117,11 @@ pub(super) fn read(
         let allowed = "no ban with a queue: a request that waits asks again and again, and each time would count as a denial";
         errors.add(&view.path_of(&POLICY.ban), "a ban", allowed);
     }
+    let (members, path) = limits::members(&limits_of(view), &store.hasher, errors);
+    if !members.is_empty() && has_queue {
+        let allowed = "no distinct limit beside a queue: requests of one subject wait in one queue, whatever their values";
+        errors.add(&path, "a value", allowed);
+    }
     if !priority.is_empty() {
         priority::check(&view.get(&POLICY.priority), &tiers, errors);
     }
@@ -134,6 +137,20 @@ pub(super) fn read(
     usage::complete(costs.iter_mut().map(|(_, cost)| cost).chain([&mut cost]), &settle);
     let all_costs = costs.iter().map(|(_, cost)| cost).chain([&cost]);
     let prices = usage::prices_of(all_costs, &settle, &cases, errors);
+    let on_failure = view.get(&POLICY.on_failure).unwrap_or(store.on_failure);
+    if !members.is_empty() && on_failure == OnFailure::Local {
+        let allowed = "allow or deny in a policy with a distinct limit: a worker has no memory for the values of all subjects";
+        errors.add(&view.path_of(&POLICY.on_failure), "\"local\"", allowed);
+    }
+    let pays_one = |cost: &policy::cost::Cost| matches!(cost, policy::cost::Cost::Constant(1));
+    let is_kept_or_refunded =
+        |case: &Case| matches!(case.cost, TrueCost::Reserved | TrueCost::Constant(0 | 1));
+    let is_whole = pays_one(&cost) && costs.is_empty() && settle.cases.iter().all(is_kept_or_refunded);
+    if !members.is_empty() && !settle.cases.is_empty() && !is_whole {
+        let allowed = "with a distinct limit, a `cost` of 1, no `costs`, and cases of cost 0 or 1: a value counts, or does not";
+        errors.add(&view.path_of(&POLICY.settle), "a true cost", allowed);
+    }
+    let prefix = format!("{}.", view.path());
     let mut policy = Policy {
         name: name.to_owned(),
         counters: view.get(&POLICY.counters).unwrap_or(name).to_owned(),
@@ -145,6 +162,8 @@ pub(super) fn read(
             .iter()
             .map(|part| subject::read(&part, &store.hasher, errors))
             .collect(),
+        members,
+        members_path: path.strip_prefix(&prefix).unwrap_or_default().to_owned(),
         costs,
         cost,
         priority,
@@ -160,7 +179,7 @@ pub(super) fn read(
         mode: view.get(&POLICY.mode),
         enforce_percent: view.get(&POLICY.enforce_percent),
         usage_journal: view.get(&POLICY.usage_journal),
-        on_failure: view.get(&POLICY.on_failure).unwrap_or(store.on_failure),
+        on_failure,
         response: response.map_or_else(|| default_response.clone(), |view| response::read(&view, errors)),
     };
     if policy.counts_bytes() {

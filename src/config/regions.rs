@@ -201,13 +201,16 @@ pub(super) fn check(
         if let Limit::Concurrency(_) = limit {
             refuse("with a concurrency limit, whose permits are held in one Redis: `home` can");
         }
+        if let Limit::Distinct(_) = limit {
+            refuse("with a distinct limit, whose values are in one Redis: `home` can");
+        }
     }
     if policy.get(&POLICY.overrides) {
         refuse("with overrides, which stand in one Redis: `home` can");
     }
     if regions == policy::Across::Debit {
         let limits = tiers.tiers.iter().flat_map(|tier| tier.plan.limits());
-        let limits = limits.filter(|limit| !matches!(limit, Limit::Concurrency(_)));
+        let limits = limits.filter(|limit| !matches!(limit, Limit::Concurrency(_) | Limit::Distinct(_)));
         for (whole, most) in limits.map(|limit| (limit.whole_within(), longest_interval(limit, count))) {
             if all.sync_interval > most {
                 let (whole, most) = (in_millis(whole), in_millis(most));

@@ -145,7 +145,8 @@ impl Config {
             });
         };
         self.store.hasher = ValueHasher::with_secret(secret.as_bytes());
-        let parts = self.policies.iter_mut().flat_map(|policy| &mut policy.subject);
+        let parts =
+            self.policies.iter_mut().flat_map(|policy| policy.subject.iter_mut().chain(&mut policy.members));
         parts.filter_map(|part| part.hash.as_mut()).for_each(|hash| hash.clone_from(&self.store.hasher));
         Ok(self)
     }

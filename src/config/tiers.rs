@@ -117,7 +117,7 @@ fn across(limit: Limit, (regions, count): (Across, usize)) -> Result<Limit, Inva
     match (regions, &limit) {
         (Across::Apart | Across::Home(_), _) => Ok(limit),
         // It is refused beside the policy.
-        (_, Limit::Concurrency(_)) => Ok(limit),
+        (_, Limit::Concurrency(_) | Limit::Distinct(_)) => Ok(limit),
         // Each of the others may have granted a limit before it knows of this one, and one more until its charge is here.
         (Across::Debit, _) => limit.indebted(count.saturating_mul(2).min(MAX_DEBT)),
         (Across::Share, _) => Ok(limit.local_share(count)),

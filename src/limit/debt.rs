@@ -44,7 +44,7 @@ impl Limit {
     ///
     /// # Errors
     /// [`Invalid`] if `times` is above [`MAX_DEBT`]; if a log, with its debt, counts more than [`MAX_LOG`] units; if a bucket, with
-    /// its debt, takes more than ten years to fill up; and for `concurrency`, which no charge takes from.
+    /// its debt, takes more than ten years to fill up; and for `concurrency` and `distinct`, which no charge takes from.
     pub fn indebted(self, times: u32) -> Result<Self, Invalid> {
         let invalid = |allowed: &str| {
             Err(Invalid { parameter: "debt", value: times.to_string(), allowed: allowed.to_owned() })
@@ -61,6 +61,7 @@ impl Limit {
             }
             Self::TokenBucket(of) if !of.holds_debt() => invalid(FLOWS_BACK),
             Self::LeakyBucket(of) if !of.bucket.holds_debt(times) => invalid(FLOWS_BACK),
+            Self::Distinct(_) if times > 0 => invalid("0, because no charge adds a value"),
             Self::Concurrency(_) if times > 0 => {
                 invalid("0, because a request holds a permit, and no charge takes one")
             }
@@ -77,7 +78,7 @@ impl Limit {
             Self::SlidingWindow(of) => of.debt,
             Self::TokenBucket(of) => of.debt,
             Self::LeakyBucket(of) => of.debt,
-            Self::Concurrency(_) => 0,
+            Self::Concurrency(_) | Self::Distinct(_) => 0,
         }
     }
 
@@ -88,7 +89,7 @@ impl Limit {
             Self::SlidingLog(of) => of.max_debt(),
             Self::SlidingWindow(of) => units(of.limit(), of.debt),
             Self::TokenBucket(of) => of.max_debt(),
-            Self::LeakyBucket(_) | Self::Concurrency(_) => 0,
+            Self::LeakyBucket(_) | Self::Concurrency(_) | Self::Distinct(_) => 0,
         }
     }
 
@@ -103,7 +104,7 @@ impl Limit {
                 of.debt = debt;
                 of.bucket.set_debt(debt);
             }
-            Self::Concurrency(_) => {}
+            Self::Concurrency(_) | Self::Distinct(_) => {}
         }
         self
     }

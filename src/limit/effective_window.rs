@@ -8,7 +8,7 @@
 //! long before.
 
 use super::token_bucket::Kind;
-use super::{Align, FixedWindow, Limit, LimitOutcome, SlidingLog, SlidingWindow, TokenBucket};
+use super::{Align, FixedWindow, Limit, LimitOutcome, SlidingWindow, TokenBucket};
 use crate::time::Micros;
 
 impl Limit {
@@ -19,7 +19,8 @@ impl Limit {
     pub fn effective_window(&self, remaining: u64, kept: u64, answer: &LimitOutcome, at: Micros) -> Micros {
         match self {
             Self::FixedWindow(of) => of.rest(answer, at),
-            Self::SlidingLog(of) => of.gone(remaining, kept, answer),
+            Self::SlidingLog(of) => gone(of.limit(), of.window(), remaining, kept, answer),
+            Self::Distinct(of) => gone(of.limit(), of.window(), remaining, kept, answer),
             Self::SlidingWindow(of) => of.outweighed(remaining, kept, at),
             Self::TokenBucket(of) => match of.kind() {
                 Kind::Continuous(bucket) => Micros(bucket.spacing(1, remaining)),
@@ -47,12 +48,10 @@ impl FixedWindow {
     }
 }
 
-impl SlidingLog {
-    /// Units taken now leave after a window. Where what was used before is as much, it is enough that this leaves.
-    fn gone(&self, remaining: u64, kept: u64, answer: &LimitOutcome) -> Micros {
-        let used = self.limit().saturating_sub(kept).saturating_sub(remaining);
-        if remaining <= used { answer.reset } else { self.window() }
-    }
+/// Units taken now leave after a window. Where what was used before is as much, it is enough that this leaves.
+fn gone(limit: u64, window: Micros, remaining: u64, kept: u64, answer: &LimitOutcome) -> Micros {
+    let used = limit.saturating_sub(kept).saturating_sub(remaining);
+    if remaining <= used { answer.reset } else { window }
 }
 
 impl SlidingWindow {
@@ -83,7 +82,7 @@ impl TokenBucket {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Refill;
+    use super::super::{Refill, SlidingLog};
     use super::*;
 
     #[test]

@@ -2,7 +2,7 @@
 //! The local share of a limit: what one of several workers admits by itself while Redis is unavailable, so that all of
 //! them together admit about the limit.
 
-use super::{Concurrency, LeakyBucket, Limit, MAX_WINDOW, SlidingLog, SlidingWindow, TokenBucket};
+use super::{Concurrency, Distinct, LeakyBucket, Limit, MAX_WINDOW, SlidingLog, SlidingWindow, TokenBucket};
 use crate::time::Micros;
 
 impl Limit {
@@ -33,6 +33,7 @@ impl Limit {
                 LeakyBucket::new(rate, per, part(of.burst()), of.max_delay()).map(Self::from)
             }
             Self::Concurrency(of) => Concurrency::new(part(of.limit()), of.ttl()).map(Self::from),
+            Self::Distinct(of) => Distinct::new(part(of.limit()), of.window()).map(Self::from),
         };
         // A share is smaller than the limit, so its parameters are in bounds. The whole limit is the next best answer.
         let share = share.map_or_else(|_| self.clone(), |share| share.with_debt(self.debt()));

@@ -26,6 +26,7 @@ mod bucket;
 mod calendar;
 mod concurrency;
 mod debt;
+mod distinct;
 mod effective_window;
 mod fixed_window;
 mod leaky_bucket;
@@ -43,6 +44,7 @@ pub(crate) use bucket::Bucket;
 pub use calendar::{Period, UtcOffset};
 pub use concurrency::Concurrency;
 pub use debt::MAX_DEBT;
+pub use distinct::{Distinct, MAX_MEMBERS, Member};
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
 pub use outcome::{Allotment, Ask, LimitOutcome, Outcome, Permits, RetryAfter};
@@ -120,6 +122,8 @@ pub enum Limit {
     LeakyBucket(LeakyBucket),
     /// See [`Concurrency`].
     Concurrency(Concurrency),
+    /// See [`Distinct`].
+    Distinct(Distinct),
 }
 
 /// The time in which `units` come back at `count` per `per`.
@@ -129,7 +133,7 @@ pub(crate) fn time_for(units: u64, count: u64, per: Micros) -> Micros {
 }
 
 impl Limit {
-    /// The most that can ever be left, in units (for concurrency, permits): what a new subject has.
+    /// The most that can ever be left, in units (for concurrency, permits; for distinct, values): what a new subject has.
     #[must_use]
     pub fn quota(&self) -> u64 {
         match self {
@@ -139,6 +143,7 @@ impl Limit {
             Self::TokenBucket(limit) => limit.capacity(),
             Self::LeakyBucket(limit) => limit.bucket.capacity(),
             Self::Concurrency(limit) => limit.limit(),
+            Self::Distinct(limit) => limit.limit(),
         }
     }
 
@@ -153,6 +158,7 @@ impl Limit {
             Self::TokenBucket(of) => [of.refill(), of.capacity(), of.overdraft()],
             Self::LeakyBucket(of) => [of.rate(), of.burst(), 0],
             Self::Concurrency(of) => [of.limit(), 0, 0],
+            Self::Distinct(of) => [of.limit(), 0, 0],
         }
     }
 
@@ -168,6 +174,7 @@ impl Limit {
             Self::TokenBucket(of) => TokenBucket::new(second, first, of.interval(), of.how(), third)?.into(),
             Self::LeakyBucket(of) => LeakyBucket::new(first, of.per(), second, of.max_delay())?.into(),
             Self::Concurrency(of) => Concurrency::new(first, of.ttl())?.into(),
+            Self::Distinct(of) => Distinct::new(first, of.window())?.into(),
         };
         Ok(limit.with_debt(self.debt()))
     }
@@ -224,6 +231,7 @@ impl Limit {
             Self::SlidingWindow(of) => Some(of.window()),
             Self::TokenBucket(of) => Some(time_for(of.capacity(), of.refill(), of.interval())),
             Self::LeakyBucket(of) => Some(time_for(self.quota(), of.rate(), of.per())),
+            Self::Distinct(of) => Some(of.window()),
             Self::Concurrency(_) => None,
         }
     }
@@ -240,6 +248,7 @@ impl Limit {
             Self::TokenBucket(of) => flow(of.capacity(), of.refill(), of.interval()),
             Self::LeakyBucket(of) => flow(of.burst(), of.rate(), of.per()).plus(of.max_delay()),
             Self::Concurrency(of) => of.ttl(),
+            Self::Distinct(of) => of.window(),
         }
     }
 
@@ -256,11 +265,12 @@ impl Limit {
         units.saturating_mul(span.0).checked_div(per.0).unwrap_or(0)
     }
 
-    /// The cost of one request, in units (for concurrency, one permit).
+    /// The cost of one request, in units: for concurrency, one permit; for distinct none, because requests of one check have one value.
     #[must_use]
     pub const fn cost(&self, ask: Ask) -> u64 {
         match self {
             Self::Concurrency(_) => 1,
+            Self::Distinct(_) => 0,
             _ => ask.cost,
         }
     }
@@ -269,9 +279,11 @@ impl Limit {
     #[must_use]
     pub const fn count_names(&self) -> &'static [&'static str] {
         match self {
-            Self::FixedWindow(_) | Self::SlidingLog(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => {
-                &["limit"]
-            }
+            Self::FixedWindow(_)
+            | Self::SlidingLog(_)
+            | Self::SlidingWindow(_)
+            | Self::Concurrency(_)
+            | Self::Distinct(_) => &["limit"],
             Self::TokenBucket(_) => &["refill", "capacity", "overdraft"],
             Self::LeakyBucket(_) => &["rate", "burst"],
         }
@@ -311,5 +323,11 @@ impl From<LeakyBucket> for Limit {
 impl From<Concurrency> for Limit {
     fn from(limit: Concurrency) -> Self {
         Self::Concurrency(limit)
+    }
+}
+
+impl From<Distinct> for Limit {
+    fn from(limit: Distinct) -> Self {
+        Self::Distinct(limit)
     }
 }

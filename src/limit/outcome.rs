@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::Limit;
+use super::{Limit, Member};
 use crate::inline_vec::InlineVec;
 use crate::time::Micros;
 
@@ -16,17 +16,19 @@ use crate::time::Micros;
 pub struct Ask {
     /// The number of requests.
     pub requests: u32,
-    /// The cost of each, in units. `concurrency` ignores it: each request needs one permit.
+    /// The cost of each, in units. `concurrency` ignores it: each request needs one permit. For `distinct`, a request of cost 0 adds no value.
     pub cost: u64,
     /// The percentage of each limit that is kept for other requests, at most 99: see [`Limit::kept`].
     pub kept_percent: u8,
+    /// The value of all of them that `distinct` limits count.
+    pub member: Member,
 }
 
 impl Ask {
     /// A check for this many requests of this cost. Nothing is kept for others.
     #[must_use]
     pub const fn new(requests: u32, cost: u64) -> Self {
-        Self { requests, cost, kept_percent: 0 }
+        Self { requests, cost, kept_percent: 0, member: Member::NONE }
     }
 
     /// The units that must be left for one request in a limit of this quota: its cost, but at least one unit, and what is kept for other
@@ -102,7 +104,7 @@ impl RetryAfter {
 /// The state of one limit after the grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitOutcome {
-    /// Units left; of a concurrency limit, permits left. Negative: an overdraft, or used when the limit was larger.
+    /// Units left; of a concurrency limit, permits left; of a distinct limit, values. Negative: an overdraft, or used when the limit was larger.
     pub remaining: i64,
     /// When one more request would pass this limit.
     pub retry_after: RetryAfter,
@@ -115,7 +117,8 @@ pub struct LimitOutcome {
     pub permit_expiry: u64,
     /// The total that this limit had refunded until then, modulo 2^52. The refund of a grant compares it with the total at that time: the
     /// difference was refunded in between. In microseconds for a bucket that refills evenly, in tokens for one that refills in steps. For
-    /// other limits 0, because they refund to the window that was charged.
+    /// other limits 0, because they refund to the window that was charged. For a distinct limit it names the value that the check has added,
+    /// and is 0 if it has added none, or for several requests.
     pub refunded: u64,
 }
 

@@ -4,6 +4,7 @@
 use super::ban::BanState;
 use super::bucket::BucketState;
 use super::concurrency::PermitsState;
+use super::distinct::MembersState;
 use super::fixed_window::{MarkState, WindowState};
 use super::sliding_log::LogState;
 use super::sliding_window::SlotsState;
@@ -33,6 +34,7 @@ enum State {
     Log(LogState),
     Slots(SlotsState),
     Permits(PermitsState),
+    Members(MembersState),
 }
 
 /// The facts about a charge that its refund needs: its time, and the limit's answer.
@@ -192,6 +194,7 @@ macro_rules! on {
             },
             (Limit::LeakyBucket(LeakyBucket { bucket: $limit, .. }), State::Bucket($state)) => $call,
             (Limit::Concurrency($limit), State::Permits($state)) => $call,
+            (Limit::Distinct($limit), State::Members($state)) => $call,
             _ => Default::default(),
         }
     };
@@ -210,6 +213,7 @@ impl Limit {
             }
             Self::TokenBucket(_) | Self::LeakyBucket(_) => State::Bucket(BucketState::default()),
             Self::Concurrency(_) => State::Permits(PermitsState::default()),
+            Self::Distinct(_) => State::Members(MembersState::default()),
         }
     }
 

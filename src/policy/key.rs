@@ -18,6 +18,7 @@ use sha2::digest::InvalidLength;
 use sha2::digest::consts::U16;
 use sha2::{Digest as _, Sha256};
 
+use crate::limit::Member;
 use crate::request::Digest;
 
 /// The longest subject that a key contains unchanged, in bytes.
@@ -58,6 +59,14 @@ pub fn digest(value: &[u8]) -> Digest {
     sha1.update(OF_A_PART);
     sha1.update(value);
     Digest::Long(sha1.digest().bytes())
+}
+
+/// The hash of a value that `distinct` limits count: the first 96 bits of the SHA-1 of a tag, which has the subject too. So one value has
+/// another hash for each subject.
+#[must_use]
+pub fn member(tag: &str) -> Member {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = Sha1::from(tag).digest().bytes();
+    Member([a, b, c, d, e, f, g, h, i, j, k, l])
 }
 
 /// Hashes values that must not be in keys in clear: HMAC-SHA-256 (RFC 2104) under a secret, or SHA-256 where there is none; the first

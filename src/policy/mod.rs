@@ -32,7 +32,7 @@ use usage::Prices;
 
 use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
-use crate::limit::{Ask, Limit};
+use crate::limit::{Ask, Limit, Member};
 use crate::request::Request;
 use crate::response::{Counts, LimitView, PolicyAnswer, Settings};
 use crate::script::Plan;
@@ -53,6 +53,10 @@ pub struct Policy {
     pub exempt: Conditions,
     /// The parts of its subjects; from 1 to 8.
     pub subject: Vec<Part>,
+    /// The parts of the value that its `distinct` limits count; none if it has no such limit.
+    pub members: Vec<Part>,
+    /// The place of these parts within the policy: `limits[0].of`.
+    pub members_path: String,
     /// Costs of the requests that meet a condition; the first that does counts.
     pub costs: Vec<(Condition, Cost)>,
     /// The cost of any other request.
@@ -235,6 +239,8 @@ pub struct Check {
     pub cost: u64,
     /// The percentage of each limit that is kept for requests of other classes: see [`Policy::priority`].
     pub kept_percent: u8,
+    /// The value that `distinct` limits count: see [`Policy::members`].
+    pub member: Member,
     /// The factor of the limits: see [`Policy::scale`].
     pub scale: u64,
     /// The row of the prices of the model that the request names: see [`Policy::prices`].
@@ -251,17 +257,17 @@ impl Check {
     #[must_use]
     pub fn one(policy: usize, tag: impl Into<Vec<u8>>) -> Self {
         let tag = tag.into();
-        let (kept_percent, scale, requested) = (0, 1, None);
-        Self { policy, tier: 0, tag, cost: 1, kept_percent, scale, requested, store: 0, mode: Mode::Enforce }
+        let (kept_percent, member, scale, requested, mode) = (0, Member::NONE, 1, None, Mode::Enforce);
+        Self { policy, tier: 0, tag, cost: 1, kept_percent, member, scale, requested, store: 0, mode }
     }
 
     /// Returns the check of the limits for this many such requests.
     #[must_use]
     pub const fn ask(&self, requests: u32) -> Ask {
-        Ask { requests, cost: self.cost, kept_percent: self.kept_percent }
+        Ask { requests, cost: self.cost, kept_percent: self.kept_percent, member: self.member }
     }
 
-    /// True if both are for the same subject and limits, whatever their costs and classes.
+    /// True if both are for the same subject and limits, whatever their costs, classes and values.
     #[must_use]
     pub fn is_about_the_same(&self, other: &Self) -> bool {
         let subject = |check: &Self| (check.policy, check.tier, check.scale, check.store);
@@ -275,7 +281,7 @@ impl Check {
     }
 }
 
-/// The subject and the limits of a check, without its cost and class: requests that [differ only in these](Check::is_about_the_same) have
+/// The subject and the limits of a check, without its cost, class and value: requests that [differ only in these](Check::is_about_the_same) have
 /// the same state. A table by subjects that clients can give costs would grow with the costs.
 #[derive(Clone, Debug)]
 pub struct Subject(pub Rc<Check>);
@@ -299,6 +305,9 @@ impl Hash for Check {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(&self.tag);
         state.write_u64(self.cost);
+        if self.member != Member::NONE {
+            state.write(&self.member.0);
+        }
     }
 }
 
@@ -307,13 +316,25 @@ impl Hash for Check {
 pub enum Denial {
     /// It meets this condition of the deny list.
     Listed(usize),
-    /// It lacks this part of the subject.
+    /// It lacks this part: see [`part_place`].
     Absent(usize),
-    /// This part of its subject is not known: see [`Value::Ambiguous`].
+    /// This part is not known: see [`Value::Ambiguous`].
     Ambiguous(usize),
     /// Its cost depends on its model, and the table of prices does not have that, or the request does not say it. Has this mode for its
     /// subject.
     UnknownModel(Mode),
+}
+
+/// The number of the first part of [`Policy::members`]: those of the subject are numbered from 0.
+pub const FIRST_OF_MEMBER: usize = 1 << 16;
+
+/// The list of a part by its number, as in the configuration, and its place there.
+#[must_use]
+pub const fn part_place(number: usize) -> (&'static str, usize) {
+    match number.checked_sub(FIRST_OF_MEMBER) {
+        Some(place) => ("of", place),
+        None => ("subject", number),
+    }
 }
 
 /// The decision of one policy about a request, before the store is asked.
@@ -321,7 +342,7 @@ pub enum Denial {
 pub enum Ruling {
     /// The policy does not apply to it.
     Unmatched,
-    /// The request lacks this part of the subject, and the policy skips such requests.
+    /// The request lacks this part, and the policy skips such requests: see [`part_place`].
     Skipped(usize),
     /// A quota request cannot have this part of the subject.
     Unknown(usize),
@@ -346,7 +367,10 @@ impl Policy {
             if self.denies_model(request) {
                 return Ruling::Denied(Denial::UnknownModel(self.mode_of(&tag)));
             }
-            Ruling::Check(self.check(index, request, tag))
+            if self.members.is_empty() {
+                return Ruling::Check(self.check(index, request, tag));
+            }
+            self.rule_member(index, request, tag)
         };
         self.rule_before_subject(request).unwrap_or_else(ruling)
     }
@@ -377,7 +401,7 @@ impl Policy {
             return Ruling::Unknown(part);
         }
         match self.tag(enquiry) {
-            // Its model is not known: that is in the body of the other request.
+            // Its model is not known: that is in the body of the other request. Its value neither: it asks what is left for another one.
             Ok(tag) => {
                 let check = self.check(index, asked, tag);
                 // A policy in shadow shows clients nothing.
@@ -409,19 +433,39 @@ impl Policy {
     /// The hash tag of the subject of `sent`, or what the lack of one leads to.
     fn tag<'a>(&'a self, sent: &Request<'a>) -> Result<String, Ruling> {
         let mut tag = Tag::new(&self.counters);
-        for (index, part) in self.subject.iter().enumerate() {
-            if part.add_kept(sent, &mut tag) {
-                continue;
-            }
-            match (part.value(sent), part.on_missing) {
-                (Value::Is(value), _) => part.add(&value, sent, &mut tag),
-                (Value::Absent, OnMissing::Share) => tag.part(None),
-                (Value::Absent, OnMissing::Skip) => return Err(Ruling::Skipped(index)),
-                (Value::Absent, OnMissing::Deny) => return Err(Ruling::Denied(Denial::Absent(index))),
-                (Value::Ambiguous, _) => return Err(Ruling::Denied(Denial::Ambiguous(index))),
-            }
-        }
+        add_parts(&self.subject, 0, sent, &mut tag)?;
         Ok(tag.finish())
+    }
+
+    /// The same for a policy whose limits count the values of requests.
+    #[cold]
+    fn rule_member<'a>(&'a self, index: usize, request: &Request<'a>, tag: String) -> Ruling {
+        let mut check = self.check(index, request, tag);
+        if self.tiers.tiers.get(check.tier).is_some_and(|tier| tier.plan.counts_members()) {
+            let mut value = Tag::new(&String::from_utf8_lossy(&check.tag));
+            if let Err(ruling) = add_parts(&self.members, FIRST_OF_MEMBER, request, &mut value) {
+                return ruling;
+            }
+            check.member = key::member(&value.finish());
+        }
+        Ruling::Check(check)
+    }
+
+    /// Its part of this number: see [`part_place`].
+    #[must_use]
+    pub fn part(&self, number: usize) -> Option<&Part> {
+        match number.checked_sub(FIRST_OF_MEMBER) {
+            Some(place) => self.members.get(place),
+            None => self.subject.get(number),
+        }
+    }
+
+    /// All parts of requests that it reads for keys and limits, and where each is in the configuration.
+    pub fn parts(&self) -> impl Iterator<Item = (String, &Part)> {
+        let subject = self.subject.iter().zip(0_usize..).map(|(part, at)| (format!("subject[{at}]"), part));
+        let path = &self.members_path;
+        subject
+            .chain(self.members.iter().zip(0_usize..).map(move |(part, at)| (format!("{path}[{at}]"), part)))
     }
 
     /// Returns the effect of a denial for the subject of this tag.
@@ -449,6 +493,7 @@ impl Policy {
             tag: tag.into_bytes(),
             cost: self.cost_of(request),
             kept_percent: self.kept_from(self.class_of(request)),
+            member: Member::NONE,
             scale: self.scale.as_ref().map_or(1, |scale| scale.of(request)),
             requested: self.requested(request),
             store: self.regions.store(),
@@ -463,7 +508,7 @@ impl Policy {
         let conditions = lists.chain([&self.matcher]).chain(self.costs.iter().map(|(when, _)| when));
         let conditions = conditions.chain(self.priority.iter().map(|(when, _)| when));
         conditions.for_each(|condition| condition.body_paths(show));
-        self.subject.iter().chain(&self.tiers.by).for_each(|part| part.body_paths(show));
+        self.subject.iter().chain(&self.members).chain(&self.tiers.by).for_each(|part| part.body_paths(show));
         self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]).for_each(|cost| cost.body_paths(show));
     }
 
@@ -548,6 +593,24 @@ impl Policy {
     pub fn may_deny_models(&self) -> bool {
         self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]).any(Cost::may_deny_models)
     }
+}
+
+/// Adds the values of these parts to a tag. The first has this number.
+#[inline(always)]
+fn add_parts<'a>(parts: &'a [Part], first: usize, sent: &Request<'a>, tag: &mut Tag) -> Result<(), Ruling> {
+    for (part, number) in parts.iter().zip(first..) {
+        if part.add_kept(sent, tag) {
+            continue;
+        }
+        match (part.value(sent), part.on_missing) {
+            (Value::Is(value), _) => part.add(&value, sent, tag),
+            (Value::Absent, OnMissing::Share) => tag.part(None),
+            (Value::Absent, OnMissing::Skip) => return Err(Ruling::Skipped(number)),
+            (Value::Absent, OnMissing::Deny) => return Err(Ruling::Denied(Denial::Absent(number))),
+            (Value::Ambiguous, _) => return Err(Ruling::Denied(Denial::Ambiguous(number))),
+        }
+    }
+    Ok(())
 }
 
 /// The answers to `checks` of `policies`, each with what its policy says about responses.

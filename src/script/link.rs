@@ -94,10 +94,27 @@ const BAN_REPLY: &str = "rest = pack('<i8', ban_wait)\n";
 const BAN_REPLY_LAST: &str = "rest = rest .. pack('<i8', ban_wait)\n";
 const NOT_OVERRIDDEN: (&str, &str) = ("", "");
 const OVERRIDE_LIMIT: (&str, &str) = (lua!("override/limit"), "limit, 0, 0");
-const OVERRIDE_LOG: (&str, &str) = (lua!("override/sliding_log"), "limit, 0, 0");
+
+/// The override of a limit that holds at most so many units, or values.
+macro_rules! override_up_to {
+    ($most:literal) => {
+        (
+            concat!(
+                "do\nlocal count = override_of(key)\nlimit = count and count('limit', 1, ",
+                $most,
+                ") or limit\nend\n"
+            ),
+            "limit, 0, 0",
+        )
+    };
+}
+const OVERRIDE_LOG: (&str, &str) = override_up_to!(100000);
+const OVERRIDE_DISTINCT: (&str, &str) = override_up_to!(1000);
 const OVERRIDE_BUCKET: (&str, &str) = (lua!("override/bucket"), "rate, capacity, overdraft");
 const OVERRIDE_STEPWISE: (&str, &str) = (lua!("override/stepwise"), "refill, capacity, overdraft");
 const PRIORITY_LIMIT: &str = lua!("priority/limit");
+/// A value that counts already passes, whatever is kept.
+const PRIORITY_DISTINCT: &str = concat!("if not place then\n", lua!("priority/limit"), "end\n");
 const PRIORITY_BUCKET: &str = lua!("priority/bucket");
 const PRIORITY_BUCKET_WIDE: &str = lua!("priority/bucket_wide");
 const PRIORITY_STEPWISE: &str = lua!("priority/stepwise");
@@ -127,6 +144,10 @@ macro_rules! wide_bucket {
 
 /// [`Fragment::worst`] of a log of any size. A check bisects the entries, and removes those that have left the window.
 const LARGEST_LOG: usize = 92;
+/// [`Fragment::worst`] of a `distinct` limit of any size. The clock went back, and a value is refunded.
+const MOST_VALUES: usize = 180;
+/// [`Fragment::worst`] of smaller ones, each after the largest number of values.
+const FEWER_VALUES: [(u64, usize); 2] = [(32, 15), (200, 46)];
 /// [`Fragment::worst`] of smaller logs, each after the largest number of entries. Up to 10,000, a refund takes longer than a check.
 const SMALLER_LOGS: [(u64, usize); 2] = [(32, 45), (10_000, 65)];
 
@@ -168,6 +189,8 @@ const WINDOW: Fragment =
     fragment(7, lua!("limit/window"), "limit, window, align", OVERRIDE_LIMIT, PRIORITY_LIMIT, 5);
 const CALENDAR_WINDOW: Fragment =
     fragment(8, lua!("limit/calendar_window"), "limit, length, shift", OVERRIDE_LIMIT, PRIORITY_LIMIT, 7);
+const DISTINCT: Fragment =
+    fragment(9, lua!("limit/distinct"), "limit, window", OVERRIDE_DISTINCT, PRIORITY_DISTINCT, MOST_VALUES);
 const CLOCK_WINDOW: Fragment =
     fragment(u8::MAX, lua!("limit/clock_window"), "limit, window, most", NOT_OVERRIDDEN, PRIORITY_LIMIT, 5);
 
@@ -183,8 +206,10 @@ const EXACT: u128 = 1 << 53;
 /// Describes the longest times of limits, for an error of the configuration.
 pub(super) fn worst_times() -> String {
     let [(small, of_small), (middle, of_middle)] = SMALLER_LOGS;
+    let [(few, of_few), (more, of_more)] = FEWER_VALUES;
     format!(
-        "`concurrency` takes up to {}, `sliding_log` {of_small} ({LARGEST_LOG} above {middle} units or where subjects have overrides, \
+        "`concurrency` takes up to {}, `distinct` {of_few} ({MOST_VALUES} above {more} values or where subjects have overrides, {of_more} above \
+         {few} values), `sliding_log` {of_small} ({LARGEST_LOG} above {middle} units or where subjects have overrides, \
          {of_middle} above {small} units), `sliding_window` {}, any other limit {} at most",
         CONCURRENCY.worst, SLIDING_WINDOW.worst, CALENDAR_WINDOW.worst
     )
@@ -206,9 +231,7 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
             align => (WINDOW, vec![of.limit(), of.window().0, u64::from(align == Align::First)]),
         },
         Limit::SlidingLog(of) => {
-            // A subject's own limit may be as large as any.
-            let class = SMALLER_LOGS.iter().find(|(most, _)| fixed && of.entries() <= *most);
-            let worst = class.map_or(LARGEST_LOG, |(_, worst)| *worst);
+            let worst = worst(fixed, of.entries(), SMALLER_LOGS).unwrap_or(LARGEST_LOG);
             (Fragment { worst, ..SLIDING_LOG }, vec![of.limit(), of.window().0])
         }
         Limit::SlidingWindow(of) => {
@@ -224,8 +247,17 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
             return compile_bucket(&of.bucket, overrides, [of.rate(), of.per().0, of.burst(), 0]);
         }
         Limit::Concurrency(of) => (CONCURRENCY, vec![of.limit(), of.ttl().0, of.slot()]),
+        Limit::Distinct(of) => {
+            let worst = worst(fixed, of.limit(), FEWER_VALUES).unwrap_or(MOST_VALUES);
+            (Fragment { worst, ..DISTINCT }, vec![of.limit(), of.window().0])
+        }
     };
     fragment.with_debt(limit, numbers.into_iter().map(u128::from).collect())
+}
+
+/// The longest time of the smallest size that has room for so many; `None` if none has, or if a subject's own limit may be as large as any.
+fn worst(fixed: bool, entries: u64, smaller: [(u64, usize); 2]) -> Option<usize> {
+    smaller.iter().find(|(most, _)| fixed && entries <= *most).map(|(_, worst)| *worst)
 }
 
 fn compile_bucket(of: &Bucket, overrides: Overrides, own: [u64; 4]) -> (Fragment, Vec<u128>) {
@@ -304,10 +336,7 @@ pub(super) enum Subjects {
 pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subjects) -> String {
     let bans = options.ban.is_some();
     let mut script = String::new();
-    let question = match options.classes {
-        Classes::One => "granted, price",
-        Classes::Several => "granted, price, kept_percent",
-    };
+    let question = question(options.classes, has_members(fragments));
     let keys = fragments.len() + options.keys().count();
     // A check with overrides has more variables of its own, and a function of Lua has no room for those of the limits as well.
     let unpacked_once = match options.overrides {
@@ -333,7 +362,7 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
             for (place, fragment) in fragments.iter().enumerate().take(unpacked_once) {
                 at = unpack(&ending_in(&fragment.names(), place), at, &mut script);
             }
-            let numbers = question_size(options.classes);
+            let numbers = question.split(',').count();
             let (format, size) = ("i8".repeat(numbers), 8 * numbers);
             // Mostly all ask the same, and one question is for all.
             let _ = write!(
@@ -451,15 +480,18 @@ pub(super) fn settle(fragments: &[Fragment], options: &Options) -> String {
     }
     begin(fragments, options, |place| format!("KEYS[{place}]"), &mut script);
     script.push_str(SETTLE);
+    if has_members(fragments) {
+        // A refund names its value by the receipt.
+        script.push_str("local member_high, member_low = 0, 0\n");
+    }
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
         receipt = unpack("receipt_left, receipt_reset, receipt_refunded", receipt, &mut script);
         at = unpack(&fragment.names(), at, &mut script);
         fragment.counts(options.overrides, &mut script);
-        for part in fragment.parts() {
-            script.push_str(&part);
-        }
-        refunds(fragment.source, i, &mut script);
+        let parts = fragment.parts();
+        parts.iter().for_each(|part| script.push_str(part));
+        refunds(&parts[2], i, &mut script);
         let answer = format!("left, wait, reset, extra{}", fragment.counts_replied(options.overrides));
         let format = "i8".repeat(answer_size(options.overrides));
         let _ = writeln!(script, "rest = rest .. pack('<{format}', {answer})\nend");
@@ -482,12 +514,27 @@ fn refunds(take: &str, place: usize, script: &mut String) {
     }
 }
 
-/// The number of arguments of a check for one subject.
-pub(super) const fn question_size(classes: Classes) -> usize {
-    match classes {
-        Classes::One => 2,
-        Classes::Several => 3,
+/// The variables for the arguments of a check for one subject, `members` if limits count values.
+const fn question(classes: Classes, members: bool) -> &'static str {
+    match (classes, members) {
+        (Classes::One, false) => "granted, price",
+        (Classes::Several, false) => "granted, price, kept_percent",
+        (Classes::One, true) => "granted, price, member_high, member_low",
+        (Classes::Several, true) => "granted, price, kept_percent, member_high, member_low",
     }
+}
+
+/// The number of arguments of a check for one subject.
+pub(super) const fn question_size(classes: Classes, members: bool) -> usize {
+    let value = if members { 2 } else { 0 };
+    match classes {
+        Classes::One => 2 + value,
+        Classes::Several => 3 + value,
+    }
+}
+
+fn has_members(fragments: &[Fragment]) -> bool {
+    fragments.iter().any(|fragment| fragment.rank == DISTINCT.rank)
 }
 
 /// The number of values in a script's reply for one limit.

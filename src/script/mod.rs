@@ -125,9 +125,9 @@ struct Parameters {
 }
 
 impl Parameters {
-    fn new(ban: Option<&Ban>, numbers: impl Iterator<Item = u128>, classes: Classes) -> Self {
+    fn new(ban: Option<&Ban>, numbers: impl Iterator<Item = u128>, question: usize) -> Self {
         let (mut begin, mut end) = (Vec::new(), pack(ban, numbers));
-        let length = end.len().saturating_add(8).saturating_add(question_length(classes));
+        let length = end.len().saturating_add(8).saturating_add(question);
         resp::bulk_header(&mut begin, length);
         end.extend_from_slice(resp::CRLF);
         Self { begin, end }
@@ -148,6 +148,10 @@ struct Linked {
     order: Vec<usize>,
     /// The ranks of their fragments.
     ranks: Vec<u8>,
+    /// The number of bytes of a question.
+    question: usize,
+    /// True if the value of requests is the end of a question.
+    members: bool,
     check: Script,
     /// For several subjects.
     check_all: VariadicScript,
@@ -255,12 +259,16 @@ impl Plan {
         let fragments: Vec<_> = in_order().map(|((fragment, _), _)| *fragment).collect();
         let subjects = max_subjects(&fragments, &options)?;
         let numbers = in_order().flat_map(|((_, numbers), _)| numbers.iter().copied());
-        let parameters = Parameters::new(options.ban.as_ref(), numbers, options.classes);
+        let members = limits.iter().any(|of| matches!(of.limit, Limit::Distinct(_)));
+        let question = 8 * link::question_size(options.classes, members);
+        let parameters = Parameters::new(options.ban.as_ref(), numbers, question);
         let mut suffixes: Vec<_> = in_order().map(|(_, of)| format!(":{}", of.name).into_bytes()).collect();
         suffixes.extend(own_keys.iter().map(|name| format!(":{name}").into_bytes()));
         let linked = Linked {
             order,
             ranks: fragments.iter().map(|fragment| fragment.rank).collect(),
+            question,
+            members,
             check: Script::new(link::check(&fragments, &options, Subjects::One), suffixes.len()),
             check_all: VariadicScript::new(link::check(&fragments, &options, Subjects::Many)),
             settle: Script::new(link::settle(&fragments, &options), suffixes.len()),
@@ -301,7 +309,7 @@ impl Plan {
 
     /// The same plan with other numbers in its limits.
     fn with_limits(&self, limits: Vec<Limit>) -> Result<Self, Invalid> {
-        let Linked { options, suffixes, order, ranks, .. } = &*self.linked;
+        let Linked { options, suffixes, order, ranks, question, .. } = &*self.linked;
         let prefix = self.prefix.clone();
         let compiled: Vec<_> = order
             .iter()
@@ -310,7 +318,7 @@ impl Plan {
             .collect();
         if compiled.iter().map(|(fragment, _)| &fragment.rank).eq(ranks) {
             let numbers = compiled.iter().flat_map(|(_, numbers)| numbers.iter().copied());
-            let parameters = Parameters::new(options.ban.as_ref(), numbers, options.classes);
+            let parameters = Parameters::new(options.ban.as_ref(), numbers, *question);
             let fragments: Vec<_> = compiled.iter().map(|(fragment, _)| *fragment).collect();
             let subjects = max_subjects(&fragments, options)?;
             return Ok(Self { limits, parameters, subjects, prefix, linked: Arc::clone(&self.linked) });
@@ -415,13 +423,25 @@ impl Plan {
         }
         out.extend_from_slice(&self.parameters.begin);
         out.extend_from_slice(&time(now).to_le_bytes());
-        out.extend_from_slice(self.asked(&question(ask)));
+        self.ask(ask, out);
         out.extend_from_slice(&self.parameters.end);
     }
 
-    /// The part of a question that the script reads.
-    fn asked<'a>(&self, question: &'a Question) -> &'a [u8] {
-        question.as_flattened().get(..question_length(self.linked.options.classes)).unwrap_or_default()
+    /// Appends a question as the script reads it.
+    #[inline]
+    fn ask(&self, ask: Ask, out: &mut Vec<u8>) {
+        let numbers = [i64::from(ask.requests), cost(ask), i64::from(ask.kept_percent)].map(i64::to_le_bytes);
+        let size = 8 * link::question_size(self.linked.options.classes, false);
+        out.extend_from_slice(numbers.as_flattened().get(..size).unwrap_or_default());
+        if self.linked.members {
+            out.extend_from_slice(ask.member.halves().map(u64::to_le_bytes).as_flattened());
+        }
+    }
+
+    /// True if one of its limits counts the values of requests: see [`Ask::member`].
+    #[must_use]
+    pub fn counts_members(&self) -> bool {
+        self.linked.members
     }
 
     /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
@@ -437,17 +457,17 @@ impl Plan {
         out: &mut Vec<u8>,
     ) {
         self.linked.check_all.begin(form, subjects.len().saturating_mul(self.linked.suffixes.len()), 2, out);
-        let mut questions = Vec::with_capacity(subjects.len().saturating_mul(size_of::<Question>()));
+        let mut questions = Vec::with_capacity(subjects.len().saturating_mul(self.linked.question));
         let (mut first, mut alike) = (None, true);
         for (tag, ask) in subjects {
             for suffix in &self.linked.suffixes {
                 resp::bulk_of(out, &[&self.prefix, tag, suffix]);
             }
             alike &= *first.get_or_insert(ask) == ask;
-            questions.extend(self.asked(&question(ask)));
+            self.ask(ask, &mut questions);
         }
         if alike {
-            questions.truncate(question_length(self.linked.options.classes));
+            questions.truncate(self.linked.question);
         }
         resp::bulk_of(out, &[&time(now).to_le_bytes(), self.parameters.packed()]);
         resp::bulk(out, &questions);
@@ -582,18 +602,6 @@ fn pack(ban: Option<&Ban>, numbers: impl Iterator<Item = u128>) -> Vec<u8> {
 /// The time as the script reads it. 0 means Redis's own time, so the epoch itself becomes 1.
 fn time(now: Option<Micros>) -> i64 {
     now.map_or(0, |now| i64::try_from(now.0.max(1)).unwrap_or(i64::MAX))
-}
-
-/// The numbers of a question, packed.
-type Question = [[u8; 8]; 3];
-
-/// The number of bytes of a check that a script reads.
-const fn question_length(classes: Classes) -> usize {
-    8 * link::question_size(classes)
-}
-
-fn question(ask: Ask) -> Question {
-    [i64::from(ask.requests), cost(ask), i64::from(ask.kept_percent)].map(i64::to_le_bytes)
 }
 
 /// A cost that Lua holds exactly.

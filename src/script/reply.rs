@@ -148,8 +148,8 @@ impl Plan {
         let answer = limits.get_mut(place)?;
         let mut numbers = numbers(pair);
         answer.retry_after = wait(numbers.next()?)?;
-        set_extra(answer, self.limits.get(place)?, numbers.next()?)?;
         answer.refunded = refunded.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        set_extra(answer, self.limits.get(place)?, numbers.next()?)?;
         Some(true)
     }
 
@@ -193,6 +193,7 @@ fn string<'a>(reply: &Reply<'a>) -> Result<&'a [u8], BadReply> {
 fn set_extra(answer: &mut LimitOutcome, limit: &Limit, extra: i64) -> Option<()> {
     match limit {
         Limit::Concurrency(_) => answer.permit_expiry = u64::try_from(extra).ok()?,
+        Limit::Distinct(_) => answer.refunded = u64::try_from(extra).ok()?,
         _ => answer.first_delay = extra,
     }
     Some(())

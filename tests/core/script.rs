@@ -662,7 +662,7 @@ fn no_policy_has_limits_whose_script_may_take_too_long() {
     assert_eq!(error.value, "limits of which one script may take 460 microseconds in Redis");
     assert_eq!(
         error.allowed,
-        "400 microseconds: `concurrency` takes up to 44, `sliding_log` 45 (92 above 10000 units or where subjects have overrides, \
+        "400 microseconds: `concurrency` takes up to 44, `distinct` 15 (180 above 200 values or where subjects have overrides, 46 above 32 values), `sliding_log` 45 (92 above 10000 units or where subjects have overrides, \
          65 above 32 units), `sliding_window` 22, any other limit 7 at most"
     );
     // A scale makes logs larger.

@@ -5,11 +5,11 @@
 //! A row reads: at this time (from the start of the table, which is a full hour), so many requests of such a
 //! cost ask. So many are granted; then the least that any limit has left, when one more would pass, when all
 //! limits are full again, and how long the first and the last request granted are held. `-` is not looked
-//! at. In place of requests, `+ 5` charges five units, and `- 5` refunds five of the last grant.
+//! at. After the cost may be `-20%` for what is kept for others, and `@ann` for the value of the requests. In place of requests, `+ 5` charges five units, and `- 5` refunds five of the last grant.
 
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Period, Refill, RetryAfter,
-    SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
+    Align, Ask, Ban, Concurrency, Distinct, FixedWindow, LeakyBucket, Limit, Member, Outcome, Period, Refill,
+    RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::time::Micros;
 
@@ -64,12 +64,13 @@ pub struct Row {
 }
 
 impl Row {
-    /// `at | requests x cost | granted | left | retry | reset | held`; after the cost, `-20%` for what is kept for others.
+    /// `at | requests x cost | granted | left | retry | reset | held`
     fn parse(line: &'static str) -> Self {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [at, ask, granted, left, retry, reset, held] = cells[..] else { panic!("seven columns: {line}") };
         let settled = ask.starts_with(['+', '-']).then(|| number(&ask.replace(['+', ' '], "")));
         let ask = if settled.is_some() { "0 x 0" } else { ask };
+        let (ask, value) = ask.split_once('@').unwrap_or((ask, ""));
         let (ask, kept) = ask.split_once('-').unwrap_or((ask, "0%"));
         let (requests, cost) = ask.split_once('x').expect(line);
         let kept_percent = number(kept.trim().strip_suffix('%').expect(line));
@@ -77,7 +78,11 @@ impl Row {
         Self {
             line,
             now: START.plus(span(at)),
-            ask: Ask { kept_percent, ..Ask::new(number(requests.trim()), number(cost.trim())) },
+            ask: Ask {
+                kept_percent,
+                member: member(value),
+                ..Ask::new(number(requests.trim()), number(cost.trim()))
+            },
             settled,
             granted: known(granted).map(number),
             left: known(left).map(number),
@@ -110,6 +115,13 @@ impl Row {
         ];
         if same == [true; 5] { Ok(()) } else { Err(format!("{}\n{outcome:#?}", self.line)) }
     }
+}
+
+/// A value of this name: the same for the same name.
+pub fn member(name: &str) -> Member {
+    let mut bytes = [0; 12];
+    bytes.iter_mut().zip(name.bytes().cycle()).for_each(|(to, from)| *to = from);
+    Member(bytes)
 }
 
 fn number<T: std::str::FromStr>(cell: &str) -> T {
@@ -173,6 +185,10 @@ fn indebted(limit: Limit, times: u32) -> Limit {
 
 fn in_flight(limit: u64, ttl: &str) -> Limit {
     Concurrency::new(limit, span(ttl)).unwrap().into()
+}
+
+fn distinct(limit: u64, window: &str) -> Limit {
+    Distinct::new(limit, span(window)).unwrap().into()
 }
 
 /// All tables.
@@ -307,6 +323,45 @@ pub fn tables() -> Vec<Table> {
             120s  | 9 x 1  | 5  | 0 | 52s | 70s | 0
             120s  | 1 x 10 | 0  | 0 | 70s | 70s | -
             120s  | 1 x 11 | 0  | 0 | never | 70s | -
+        "),
+        table("distinct: a value counts for one window from its first use", vec![distinct(2, "10m")], "
+            0              | 1 x 1 @ann | 1 | 1 | now | 10m    | 0
+            1m             | 1 x 1 @bob | 1 | 0 | now | 10m    | 0
+            # A third value is denied, and the other two are not, whatever they cost.
+            2m             | 1 x 1 @cat | 0 | 0 | 8m  | 9m     | -
+            3m             | 9 x 7 @ann | 9 | 0 | now | 8m     | 0
+            9m 59s 999999us | 1 x 1 @cat | 0 | 0 | 1us | 60s 1us | -
+            10m            | 1 x 1 @cat | 1 | 0 | now | 10m    | 0
+            # Its last use made it no longer.
+            10m            | 1 x 1 @ann | 0 | 0 | 1m  | 10m    | -
+            11m            | 1 x 0 @ann | 1 | 1 | now | 9m     | 0
+            11m            | 1 x 0 @dan | 1 | 1 | now | 9m     | 0
+            11m            | 1 x 9 @dan | 1 | 0 | now | 10m    | 0
+            11m            | 1 x 0 @ann | 0 | 0 | 9m  | 10m    | -
+            1h             | 0 x 1 @ann | 0 | 2 | now | 0      | -
+        "),
+        table("distinct: beside a rate, all or nothing", vec![distinct(2, "1m"), leaky(1, "1s", 1, "0")], "
+            0    | 2 x 1 @ann | 1 | 0 | 1s    | 1m  | 0
+            0    | 1 x 1 @bob | 0 | 0 | 1s    | 1m  | -
+            # What was denied has used no value.
+            1s   | 1 x 1 @cat | 1 | 0 | 1s    | 1m  | 0
+            2s   | 1 x 1 @bob | 0 | 0 | 58s   | 59s | -
+            # Nor has it used the rate.
+            2s   | 1 x 1 @ann | 1 | 0 | 1s    | 59s | 0
+            2s   | 1 x 2 @ann | 0 | 0 | never | 59s | -
+        "),
+        table("distinct: clock back: values of the future count as used now", vec![distinct(2, "1m")], "
+            5m       | 1 x 1 @ann | 1 | 1 | now | 1m  | 0
+            5m 10s   | 1 x 1 @bob | 1 | 0 | now | 1m  | 0
+            5m 5s    | 0 x 1 @cat | 0 | 0 | 55s | 60s | -
+            0        | 1 x 1 @cat | 0 | 0 | 1m  | 1m  | -
+            59s      | 1 x 1 @ann | 1 | 0 | now | 1s  | 0
+            1m       | 1 x 1 @cat | 1 | 1 | now | 1m  | 0
+        "),
+        table("distinct: clock back: before a window that has ended", vec![distinct(1, "1m")], "
+            0        | 1 x 1 @ann | 1 | 0 | now | 1m  | 0
+            2m       | 0 x 1 @bob | 0 | 1 | now | 0   | -
+            30s      | 1 x 1 @bob | 0 | 0 | 30s | 30s | -
         "),
         table("token_bucket: starts full, refills evenly", vec![token(5, 2, "1s", Refill::Continuous, 0)], "
             0      | 1 x 3 | 1 | 2 | 500ms | 1500ms | 0
@@ -637,6 +692,15 @@ pub fn classes() -> Vec<Table> {
             2s   | 1 x 7 -40% | 0      | 0    | 14s   | 16s   | -
             16s  | 2 x 7 -40% | 1      | 2    | 2s    | 16s   | 0
         "),
+        table("priority: distinct keeps values, and a value that counts passes", vec![distinct(5, "1m")], "
+            0    | 1 x 1 -40% @ann | 1 | 4 | now | 1m  | 0
+            1s   | 1 x 1 -40% @bob | 1 | 3 | now | 1m  | 0
+            2s   | 1 x 1 -40% @cat | 1 | 2 | now | 1m  | 0
+            3s   | 1 x 1 -40% @dan | 0 | 2 | 57s | 59s | -
+            3s   | 1 x 1 @dan      | 1 | 1 | now | 1m  | 0
+            3s   | 1 x 1 -40% @eve | 0 | 1 | 58s | 1m  | -
+            3s   | 1 x 1 -40% @dan | 1 | 1 | now | 1m  | 0
+        "),
         table("priority: of each limit its share", vec![fixed(10, "1m", Align::Clock), leaky(1, "1s", 4, "0")], "
             0    | 9 x 1 -50% | 2      | 2    | 1s    | 1m    | 0
             1s   | 9 x 1 -50% | 1      | 2    | 1s    | 59s   | 0
@@ -757,6 +821,22 @@ pub fn debts() -> Vec<Table> {
             2s   | 1 x 1 | 0 | -5 | 58s | 58s | -
             1m   | 1 x 1 | 1 | 1  | now | 1m  | 0
         "),
+        table("distinct: a refund removes the value that its request has added", vec![distinct(2, "1m")], "
+            0    | 1 x 1 @ann | 1 | 1 | now | 1m  | 0
+            1s   | 1 x 1 @bob | 1 | 0 | now | 1m  | 0
+            2s   | - 1        | 0 | 1 | now | 58s | -
+            # Once.
+            2s   | - 1        | 0 | 1 | now | 58s | -
+            3s   | 1 x 1 @bob | 1 | 0 | now | 1m  | 0
+            # Of one that had added nothing, nothing.
+            4s   | 1 x 1 @ann | 1 | 0 | now | 59s | 0
+            5s   | - 1        | 0 | 0 | 55s | 58s | -
+            5s   | + 7        | 0 | 0 | 55s | 58s | -
+        "),
+        table("distinct: a value that another request has used stays", vec![distinct(2, "1m")], "
+            0    | 2 x 1 @ann | 2 | 1 | now | 1m  | 0
+            1s   | - 1        | 0 | 1 | now | 59s | -
+        "),
         table("debt: a limit without it is emptied at most", vec![leaky(1, "1s", 2, "0"), fixed(3, "1m", Align::Clock)], "
             0    | + 15  | 0 | 0  | 1m  | 1m  | -
         "),
@@ -840,12 +920,14 @@ pub fn each() -> Vec<(&'static str, Limit)> {
         ("leaky_bucket, max_delay", leaky(3, "1s", 5, "7s")),
         ("leaky_bucket, wide numbers", leaky(999_999_999_989, "1h", 1_000_000_000, "0")),
         ("concurrency", in_flight(5, "1m")),
+        ("distinct", distinct(5, "1m")),
     ]
 }
 
 /// The same in debt, where there is one for each fragment that the linker knows.
 pub fn each_indebted() -> Vec<(&'static str, Limit)> {
-    let counts = each().into_iter().filter(|(_, limit)| !matches!(limit, Limit::Concurrency(_)));
+    let counts =
+        each().into_iter().filter(|(_, limit)| !matches!(limit, Limit::Concurrency(_) | Limit::Distinct(_)));
     counts.map(|(name, limit)| (name, indebted(limit, 3))).collect()
 }
 

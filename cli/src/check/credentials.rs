@@ -36,8 +36,8 @@ const PUBLISHED: &[u8] = b"8c2f0e51b7d94a36a1f3c6d2e9074b58";
 pub fn warnings(config: &Config, found: &mut Vec<Finding>) {
     let mut first_hashed = None;
     for (index, policy) in config.policies.iter().enumerate() {
-        for (place, part) in policy.subject.iter().enumerate() {
-            let path = format!("policies[{index}].subject[{place}]");
+        for (place, part) in policy.parts() {
+            let path = format!("policies[{index}].{place}");
             if part.hash.is_some() {
                 first_hashed.get_or_insert(path);
             } else if is_credential(&part.source) {

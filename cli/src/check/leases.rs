@@ -23,7 +23,7 @@ pub fn notes(config: &Config) -> Vec<Finding> {
 
 fn gains(policy: &Policy) -> bool {
     let takes_turns = |limit: &Limit| match limit {
-        Limit::Concurrency(_) => true,
+        Limit::Concurrency(_) | Limit::Distinct(_) => true,
         Limit::LeakyBucket(bucket) => bucket.max_delay() > Micros::ZERO,
         _ => false,
     };

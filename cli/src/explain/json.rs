@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Answer, Asked, Explanation, Ruled, Would, usage};
 use crate::words::{self, shown};
 use weir::limit::RetryAfter;
-use weir::policy::{Check, Denial, Mode, Ruling, key};
+use weir::policy::{Check, Denial, Mode, Ruling, key, part_place};
 use weir::response::Verdict;
 
 impl Explanation<'_> {
@@ -29,12 +29,12 @@ impl Ruled<'_> {
     fn json(&self, commands: bool) -> Value {
         let (ruling, place) = match &self.ruling {
             Ruling::Unmatched => ("does_not_match", None),
-            Ruling::Skipped(part) => ("skipped", Some(("subject", part))),
-            Ruling::Unknown(part) => ("not_shown", Some(("subject", part))),
-            Ruling::Exempt(at) => ("exempt", Some(("exempt", at))),
-            Ruling::Denied(Denial::Listed(at)) => ("denied", Some(("deny", at))),
+            Ruling::Skipped(part) => ("skipped", Some(part_place(*part))),
+            Ruling::Unknown(part) => ("not_shown", Some(part_place(*part))),
+            Ruling::Exempt(at) => ("exempt", Some(("exempt", *at))),
+            Ruling::Denied(Denial::Listed(at)) => ("denied", Some(("deny", *at))),
             Ruling::Denied(Denial::Absent(part) | Denial::Ambiguous(part)) => {
-                ("denied", Some(("subject", part)))
+                ("denied", Some(part_place(*part)))
             }
             Ruling::Denied(Denial::UnknownModel(_)) => ("denied", None),
             Ruling::Check(_) => ("matches", None),

@@ -8,6 +8,7 @@ use weir::time::Micros;
 /// Describes the remaining amount of a limit; `kept` of that is for requests of other classes.
 pub fn has_left(limit: &Limit, answer: &LimitOutcome, kept: u64) -> String {
     let left = match u64::try_from(answer.remaining) {
+        Ok(left) if matches!(limit, Limit::Distinct(_)) => format!("{left} new values left"),
         Ok(left) => format!("{left} left"),
         Err(_) => format!("none left, and {} owed", answer.remaining.unsigned_abs()),
     };

@@ -13,7 +13,7 @@ pub fn listed_condition(list: &Conditions, index: usize) -> String {
 }
 
 pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> String {
-    let part = |index: &usize| policy.subject.get(*index).map(describe::part).unwrap_or_default();
+    let part = |index: &usize| policy.part(*index).map(describe::part).unwrap_or_default();
     match ruling {
         Ruling::Unmatched => match policy.matcher.broken_by(request, OnAmbiguity::Holds) {
             Some(Condition::Not(excluded)) => {

@@ -90,7 +90,7 @@ fn needs(policy: &Policy) -> BTreeSet<Field> {
 
 /// Returns the fields that the subject reads in the parts whose `on_missing` meets `that`.
 fn parts(policy: &Policy, that: fn(OnMissing) -> bool) -> BTreeSet<Field> {
-    let parts = policy.subject.iter().filter(|part| that(part.on_missing));
+    let parts = policy.parts().map(|(_, part)| part).filter(|part| that(part.on_missing));
     let field = |source: &Source| match source {
         Source::Header(name) => Some(Field::Header(name.clone())),
         Source::Cookie(_) => Some(Field::Header(String::from("cookie"))),

@@ -214,9 +214,11 @@ impl LimitState {
         let quota = self.in_force.quota();
         let mut text = match &self.in_force {
             Limit::Concurrency(_) => format!("{} of {quota} permits free", self.left),
+            Limit::Distinct(_) => format!("{} of {quota} values left", self.left),
             _ => format!("{} of {quota} left", self.left),
         };
         let what = match check.cost {
+            _ if matches!(self.in_force, Limit::Distinct(_)) => String::from("a new value"),
             1 => String::from("a request"),
             cost if matches!(self.in_force, Limit::Concurrency(_)) || cost == 0 => String::from("a request"),
             cost => format!("a request of cost {cost}"),

@@ -16,7 +16,7 @@ use std::mem;
 use crate::config::{self, Config};
 use crate::engine::generations::Generations;
 use crate::engine::generations::Seed;
-use crate::policy::{Denial, key};
+use crate::policy::{Denial, key, part_place};
 use crate::random::Random;
 use crate::resp;
 use crate::response::{PolicyDenial, Warning};
@@ -136,13 +136,17 @@ impl Journal {
             entry.field("policy", policy.as_bytes());
             entry.field("outcome", b"denied");
             let mut digits = itoa::Buffer::new();
-            let reason = match denial {
-                Denial::Listed(index) => ["deny[", digits.format(index), "]"],
-                Denial::Absent(index) => ["subject[", digits.format(index), "] missing"],
-                Denial::Ambiguous(index) => ["subject[", digits.format(index), "] ambiguous"],
-                Denial::UnknownModel(_) => ["model", " unknown", ""],
+            let mut part = |number, end| {
+                let (list, place) = part_place(number);
+                [list, "[", digits.format(place), end].concat()
             };
-            entry.field("reason", reason.concat().as_bytes());
+            let reason = match denial {
+                Denial::Listed(index) => ["deny[", digits.format(index), "]"].concat(),
+                Denial::Absent(number) => part(number, "] missing"),
+                Denial::Ambiguous(number) => part(number, "] ambiguous"),
+                Denial::UnknownModel(_) => String::from("model unknown"),
+            };
+            entry.field("reason", reason.as_bytes());
             self.waiting.push(entry);
         }
     }

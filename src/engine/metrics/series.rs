@@ -207,7 +207,7 @@ impl Can {
             delay: tiers.iter().any(|tier| tier.plan.limits().iter().any(delays)),
             deny: !policy.deny.conditions().is_empty(),
             exempt: !policy.exempt.conditions().is_empty(),
-            lack: policy.subject.iter().any(|part| part.on_missing == OnMissing::Deny),
+            lack: policy.parts().any(|(_, part)| part.on_missing == OnMissing::Deny),
             model: policy.may_deny_models(),
             on_failure: policy.on_failure,
         }

@@ -10,6 +10,8 @@
 //! - If overrides in the store can change a limit, a denial holds for a second at most.
 //! - If the policy leases, a denial holds for the duration of a lease at most. By then, unused leases may have been refunded.
 //!
+//! A denial by a `distinct` limit is for one value. A ban is for all values of its subject.
+//!
 //! If denials may lead to a ban, each of them has to be counted: the store is asked again about each request, until the subject
 //! is banned. A ban is a denial like the others, and nothing but time and an operator ends it: no refund, no override.
 //!
@@ -21,7 +23,7 @@ use crate::config::DenialTtl;
 use crate::decision::{Decision, LimitStatus};
 use crate::engine::generations::Generations;
 use crate::engine::generations::Seed;
-use crate::limit::{Limit, RetryAfter};
+use crate::limit::{Limit, Member, RetryAfter};
 use crate::policy::Check;
 use crate::time::Micros;
 
@@ -72,18 +74,19 @@ impl Denied {
         let spread = hash.checked_rem(ttl.max.since(ttl.min).0.saturating_add(1)).unwrap_or(0);
         let ask_again = asked.plus(span.min(ttl.min.plus(Micros(spread))));
         let until = asked.plus(span.min(ttl.unanswered));
-        self.subjects
-            .insert(Rc::clone(check), Denial { ask_again, until, asked, decision: decision.clone() });
+        let all_values = decision.is_banned().then(|| without_value(check)).flatten();
+        let check = all_values.map_or_else(|| Rc::clone(check), Rc::new);
+        self.subjects.insert(check, Denial { ask_again, until, asked, decision: decision.clone() });
     }
 
     /// Returns the store's answer now, if it is certain.
     pub fn look_up(&mut self, check: &Check, now: Micros) -> Option<Decision> {
-        self.find(check, now, |denial| denial.ask_again)
+        self.find_any(check, now, |denial| denial.ask_again)
     }
 
     /// Returns the store's answer now, as far as it is known. For a store that does not answer.
     pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Decision> {
-        self.find(check, now, |denial| denial.until)
+        self.find_any(check, now, |denial| denial.until)
     }
 
     /// True if no denial is known now. If the host's clock went back, all are forgotten first.
@@ -93,6 +96,11 @@ impl Denied {
         }
         self.latest = now;
         self.subjects.is_empty()
+    }
+
+    fn find_any(&mut self, check: &Check, now: Micros, end: fn(&Denial) -> Micros) -> Option<Decision> {
+        let found = self.find(check, now, end);
+        found.or_else(|| without_value(check).and_then(|all_values| self.find(&all_values, now, end)))
     }
 
     fn find(&mut self, check: &Check, now: Micros, end: impl Fn(&Denial) -> Micros) -> Option<Decision> {
@@ -113,6 +121,11 @@ impl Denied {
             self.subjects.remove(check);
         }
     }
+}
+
+/// The check of the subject without the value of the request, if it has one.
+fn without_value(check: &Check) -> Option<Check> {
+    (check.member != Member::NONE).then(|| Check { member: Member::NONE, ..check.clone() })
 }
 
 /// The time for which a denial is certain. For a ban, that is the ban alone: refunds may shorten other denials of the request.

@@ -23,8 +23,11 @@ use weir::config::Config;
 /// Writes out the short forms of the tables.
 fn json(text: &str) -> String {
     const LIMIT: &str = r#""name": "l", "algorithm": "leaky_bucket", "rate": "1/s""#;
+    const VALUES: &str = r#""name": "users", "algorithm": "distinct", "limit": 20, "window": "10m", "of": [{"body_form": {"field": "user"}}]"#;
+    const MANY_VALUES: &str = r#""algorithm": "distinct", "limit": 1000, "window": "1h", "of": [{"body_form": {"field": "user"}}], "name":"#;
     let policy = format!(r#""name": "p", "limits": [{{{LIMIT}}}]"#);
-    text.replace("{P", &format!("{{{policy}")).replace("{L", &format!("{{{LIMIT}"))
+    let text = text.replace("{P", &format!("{{{policy}")).replace("{L", &format!("{{{LIMIT}"));
+    text.replace("{D", &format!("{{{VALUES}")).replace("{E", &format!("{{{MANY_VALUES}"))
 }
 
 fn errors(text: &str) -> Vec<String> {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The time for which a denial is remembered, and the checks that it saves the store.
 
-use weir::engine::{Action, Submitted};
+use weir::engine::{Action, StreamId, Submitted};
+use weir::limit::Member;
+use weir::policy::Check;
 use weir::time::Micros;
 
 use crate::worker::*;
@@ -235,4 +237,76 @@ fn a_denial_of_unknown_age_is_not_remembered() {
     // An hour later.
     worker.now = sent.plus(Micros(1));
     assert_eq!(worker.arrive(2, &["ann"]), None);
+}
+
+// --- Values of `distinct` limits ----------------------------------------------------------------------------------------
+
+const VALUES: &str = r#"{"name": "l", "algorithm": "distinct", "limit": 2, "window": "1d", "of": [{"header": {"name": "x-value"}}]}"#;
+
+/// A request of `ann` with this value arrives.
+fn uses(worker: &mut Worker, stream: StreamId, value: u8) -> Option<bool> {
+    let check = Check { member: Member([value; 12]), ..check_of(0, "{p0|ann}", 1) };
+    match worker.engine.submit(stream, [check].into_iter().collect(), worker.now) {
+        Submitted::Wait => None,
+        Submitted::Decided(action) => Some(matches!(action, Action::Admit)),
+    }
+}
+
+#[test]
+fn a_denial_is_for_the_value_that_was_denied() {
+    let mut worker = Worker::new(DENY, [policy(VALUES)]);
+    assert_eq!(uses(&mut worker, 1, 1), None);
+    assert_eq!(worker.answer([denied(DAY)]), [(1, false)]);
+    assert_eq!(uses(&mut worker, 2, 1), Some(false), "the store has said so");
+    assert_eq!(uses(&mut worker, 3, 2), None, "another value may be counted already");
+    assert_eq!(worker.answer([granted(1)]), [(3, true)]);
+    assert_eq!(uses(&mut worker, 4, 1), Some(false));
+}
+
+#[test]
+fn requests_with_one_value_are_one_check_and_those_with_others_are_others() {
+    let mut worker = Worker::new(DENY, [policy(VALUES)]);
+    for (stream, value) in [(1, 1), (2, 2), (3, 1), (4, 3), (5, 1)] {
+        assert_eq!(uses(&mut worker, stream, value), None);
+    }
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [check("p0|ann", 3), check("p0|ann", 1), check("p0|ann", 1)]);
+    // Behind the time, the number of requests and their cost: the value.
+    let values: Vec<[u8; 12]> = batch
+        .commands
+        .iter()
+        .map(|command| {
+            let question = numbers(command.words.last().expect("the question"));
+            let half = |place: usize| question[place].to_le_bytes();
+            let bytes: Vec<u8> = [half(3), half(4)].iter().flat_map(|half| half[..6].to_vec()).collect();
+            bytes.try_into().expect("twelve")
+        })
+        .collect();
+    assert_eq!(values, [1, 2, 3].map(|value| [value; 12]));
+    let outcomes = worker.reply(&batch, [granted(3), granted(1), denied(DAY)]);
+    assert_eq!(outcomes, [(1, true), (3, true), (5, true), (2, true), (4, false)]);
+}
+
+#[test]
+fn a_ban_is_for_all_values() {
+    let ban = r#""ban": {"after": 1, "window": "10m", "duration": "1h"}"#;
+    let mut worker = Worker::new(DENY, [format!("{ban}, {}", policy(VALUES))]);
+    assert_eq!(uses(&mut worker, 1, 1), None);
+    assert_eq!(worker.answer([granted(0).and(&[micros(secs(3_600))])]), [(1, false)]);
+    assert_eq!([uses(&mut worker, 2, 1), uses(&mut worker, 3, 2)], [Some(false); 2]);
+}
+
+/// Another policy denies the request: what this one has granted is refunded by its receipt, which names the value.
+#[test]
+fn a_refund_names_the_value_by_its_receipt() {
+    let mut worker = Worker::new(DENY, [policy(VALUES), policy(BUCKET)]);
+    let value = Check { member: Member([7; 12]), ..check_of(0, "{p0|ann}", 1) };
+    let checks = [value, check_of(1, "{p1|ann}", 1)].into_iter().collect();
+    assert!(matches!(worker.engine.submit(1, checks, worker.now), Submitted::Wait));
+    let low = 0x0707_0707_0707;
+    assert_eq!(worker.answer([granted(1).delay(Micros(low)), denied(DAY)]), [(1, false)]);
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [refund("p0|ann", 1)]);
+    let receipt = numbers(batch.commands[0].words.last().expect("the receipt"));
+    assert_eq!(receipt[5], i64::try_from(low).expect("48 bits"), "behind what was left and the reset");
 }

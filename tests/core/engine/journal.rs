@@ -2,7 +2,7 @@
 //! The entries about denials in the journal. No request suffers from them.
 
 use weir::engine::{Action, Slots, StoreFailure, StreamId, Submitted};
-use weir::policy::{Check, Denial, Mode, key};
+use weir::policy::{Check, Denial, FIRST_OF_MEMBER, Mode, key};
 
 use crate::worker::*;
 
@@ -174,6 +174,7 @@ fn every_way_to_be_denied_is_written() {
             (None, Denial::Listed(2)),
             (Some(1), Denial::Absent(0)),
             (Some(0), Denial::Ambiguous(1)),
+            (Some(0), Denial::Ambiguous(FIRST_OF_MEMBER + 1)),
             (Some(0), Denial::UnknownModel(Mode::Enforce)),
         ] {
             worker.engine.denied(policy, denial, worker.now);
@@ -195,6 +196,7 @@ fn every_way_to_be_denied_is_written() {
         "denied - - - - - deny[2]",
         "denied p1 - - - - subject[0] missing",
         "denied p0 - - - - subject[1] ambiguous",
+        "denied p0 - - - - of[1] ambiguous",
         "denied p0 - - - - model unknown",
     ];
     let without_shadow: Vec<_> = wanted.into_iter().filter(|row| !row.starts_with("shadow")).collect();

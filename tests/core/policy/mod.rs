@@ -9,10 +9,11 @@ use crate::written::request;
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{Config, Evaluation};
+use weir::limit::Member;
 use weir::policy::key::{self, LONGEST_KEY, LONGEST_SUBJECT, LONGEST_TAG, Tag, ValueHasher};
 use weir::policy::normal::Normal;
 use weir::policy::pattern::{self, MAX_SEARCHED, Pattern};
-use weir::policy::{Check, Denial, Mode};
+use weir::policy::{Check, Denial, FIRST_OF_MEMBER, Mode};
 use weir::request::pairs::{self, LONGEST_PAIRS};
 use weir::request::sample::Sample;
 use weir::request::{Digest, Request};
@@ -528,6 +529,56 @@ fn an_absent_request_is_still_a_request() {
             true
         });
     }
+}
+
+/// The value that a `distinct` limit counts, of two requests: if it is the same.
+#[rustfmt::skip]
+const SAME_VALUES: &[(&str, &str, &str, &str, bool)] = &[
+    ("one value", r#"{"query": {"name": "u"}}"#, "GET /?u=ann", "GET /x?u=%61nn", true),
+    ("another", r#"{"query": {"name": "u"}}"#, "GET /?u=ann", "GET /?u=bob", false),
+    ("another case", r#"{"query": {"name": "u"}}"#, "GET /?u=ann", "GET /?u=Ann", false),
+    ("spellings made equal", r#"{"query": {"name": "u"}, "normalize": ["trim", "lowercase"]}"#, "GET /?u=ann", "GET /?u=+Ann", true),
+    ("hashed", r#"{"query": {"name": "u"}, "hash": true}"#, "GET /?u=ann", "GET /?u=ann", true),
+    ("hashed, another", r#"{"query": {"name": "u"}, "hash": true}"#, "GET /?u=ann", "GET /?u=bob", false),
+    ("of another subject", r#"{"query": {"name": "u"}}"#, "GET /?u=ann", "GET /?u=ann\n@client: 198.51.100.7:1", false),
+    ("none", r#"{"query": {"name": "u"}}"#, "GET /", "GET /?x", true),
+    ("none and an empty one", r#"{"query": {"name": "u"}}"#, "GET /", "GET /?u=", false),
+    ("two parts", r#"{"query": {"name": "u"}}, {"query": {"name": "v"}}"#, "GET /?u=a&v=b", "GET /?v=b&u=a", true),
+    ("two parts that join alike", r#"{"query": {"name": "u"}}, {"query": {"name": "v"}}"#, "GET /?u=a%7Cb&v=c", "GET /?u=a&v=b%7Cc", false),
+    ("long ones", r#"{"query": {"name": "u"}}"#, "GET /?u=0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789a",
+        "GET /?u=0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789b", false),
+];
+
+fn counting(of: &str) -> Config {
+    config(&format!(
+        r#"{{"policies": [{{"name": "p", "limits": [{{"name": "l", "algorithm": "distinct", "limit": 2, "window": "1h", "of": [{of}]}}]}}]}}"#
+    ))
+}
+
+#[test]
+fn a_value_is_the_same_for_one_subject_in_all_its_spellings() {
+    each(SAME_VALUES.iter().map(|(row, of, one, other, wanted)| {
+        let config = counting(of);
+        let [one, other] = [one, other].map(|text| evaluate(&config, &request(text)).unwrap()[0].member);
+        assert_ne!(one, Member::NONE, "{row}");
+        (row, (one == other).to_string(), wanted.to_string())
+    }));
+    let other = policy(r#""subject": [{"literal": "s"}]"#);
+    assert_eq!(evaluate(&other, &request("GET /?u=ann")).unwrap()[0].member, Member::NONE);
+}
+
+#[test]
+fn a_request_without_a_value_is_decided_as_one_without_a_subject() {
+    let rows = [
+        ("denied", r#", "on_missing": "deny""#, "GET /", format!("deny absent {FIRST_OF_MEMBER}")),
+        ("passed over", r#", "on_missing": "skip""#, "GET /", String::from("admit")),
+        ("several", "", "GET /?u=a&u=b", format!("deny ambiguous {FIRST_OF_MEMBER}")),
+        ("several, the last", r#", "on_multiple": "last""#, "GET /?u=a&u=b", String::from("check")),
+    ];
+    each(rows.map(|(row, rule, text, wanted)| {
+        let found = evaluate(&counting(&format!(r#"{{"query": {{"name": "u"}}{rule}}}"#)), &request(text));
+        (row, found.map_or_else(|ruling| ruling, |_| String::from("check")), wanted)
+    }));
 }
 
 /// Deny and exempt lists, global (`g`) and of the policy (`p`), and what comes of them.

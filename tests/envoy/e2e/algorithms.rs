@@ -11,6 +11,10 @@ use crate::support::weir::{PATIENT, Statuses, World, get};
 pub const TESTS: &[(&str, fn())] = &[
     ("each algorithm admits its limit and no more", each_admits_its_limit),
     ("a policy of several limits charges all of them or none", several_limits_are_all_or_nothing),
+    (
+        "distinct: of many values the limit passes, and these pass again, through both envoys",
+        values_pass_again,
+    ),
     ("a fixed window of 2: true, true, false, and again", fixed_window_comes_back),
     ("a sliding log of 1 a moment and 3 a day", a_log_of_two_limits),
     ("a request that costs more than a limit holds is never told to retry", an_impossible_cost),
@@ -63,6 +67,51 @@ fn several_limits_are_all_or_nothing() {
     for expected in [r#""wide";r=6,"#, r#""narrow";r=0;"#, r#""log";r=2"#] {
         assert!(left.contains(expected), "{expected} is not in {left}");
     }
+}
+
+fn values_pass_again() {
+    let limits = r#"{"name": "values", "algorithm": "distinct", "limit": 7, "window": "1d", "of": [{"header": {"name": "x-value"}}]},
+                    {"name": "rate", "algorithm": "fixed_window", "limit": 1000, "window": "300d"}"#;
+    let world = World::of(&policy(limits), 2, 2);
+    let request = |value: usize| get().header("x-value", &value.to_string());
+    // All at once, each value through both.
+    let held: Vec<_> = world
+        .envoys
+        .iter()
+        .flat_map(|envoy| {
+            let all = (0..60).map(|number| request(number % 20));
+            http::burst_held(envoy.address("edge"), all).expect("sent")
+        })
+        .collect();
+    let mut passed = [0; 20];
+    for (number, exchange) in held.into_iter().enumerate() {
+        let response = exchange.finish().expect("a response");
+        match response.status {
+            200 => passed[number % 60 % 20] += 1,
+            status => assert_eq!(status, 429),
+        }
+    }
+    let values: Vec<usize> = (0..20).filter(|value| passed[*value] > 0).collect();
+    assert_eq!(values.len(), 7, "{passed:?}");
+    assert!(
+        values.iter().all(|value| passed[*value] == 6),
+        "a value passes with each of its requests: {passed:?}"
+    );
+    for envoy in &world.envoys {
+        for value in 0..20 {
+            let response = http::send(envoy.address("edge"), &request(value)).expect("a response");
+            assert_eq!(response.status == 200, values.contains(&value), "{value}");
+            let left = response.headers.get("ratelimit").expect("it");
+            assert!(left.contains(r#""values";r=0"#), "{left}");
+            // A value that counts passes, so nothing is known of when it would.
+            let is_denied = response.status == 429;
+            assert_eq!(left.contains(r#""values";r=0;t="#), is_denied, "{left}");
+            assert_eq!(response.headers.get("retry-after").is_some(), is_denied);
+        }
+    }
+    // What was denied has used no rate: seven values passed six times, and once more through each.
+    let left = world.send(&request(values[0])).headers.get("ratelimit").expect("it").to_owned();
+    assert!(left.contains(r#""rate";r=943"#), "{left}");
 }
 
 fn fixed_window_comes_back() {

@@ -23,6 +23,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ),
     ("example: failed logins lead to a ban, in both envoys", login_protection),
     ("example: failed logins by a form lead to a ban, in both envoys", login_form),
+    ("recipe: credential stuffing: an address fails for twenty users, in both envoys", stuffing),
     ("example: logins that fail with a redirect, or without a cookie, lead to a ban", login_that_redirects),
     ("example: cheap and expensive requests share a bucket", cheap_and_expensive),
     ("example: each key has a quota, and each address a rate", per_key_and_address),
@@ -405,6 +406,43 @@ fn login_form() {
         });
     }
     assert_eq!(world.send(&form_login("bob")).status, 429);
+}
+
+fn stuffing() {
+    let (_, recipe) = include_str!("../../../docs/recipes.md")
+        .split_once("## Slow down credential stuffing\n")
+        .expect("the recipe");
+    let (_, recipe) = recipe.split_once("```yaml weir\n").expect("its configuration");
+    let (recipe, _) = recipe.split_once("```").expect("its end");
+    // YAML begins with a comment.
+    let world = World::with(&format!("# The recipe.\n{recipe}{BUSY}"), 2, 1, reading_bodies);
+    let attempt = |number: usize, user: &str, status: &str| {
+        let request = form_login(user).header("x-answer", status);
+        http::send(world.envoys[number % 2].address("edge"), &request).expect("a response").status
+    };
+    // An office: each of its users succeeds, and does not count.
+    for round in 1..3 {
+        for number in 0..15 {
+            assert_eq!(attempt(number, &format!("user{round}-{number}"), "200 OK"), 200);
+        }
+        // Both policies refund each.
+        eventually("all to be settled", || {
+            (world.total("wasmcustom.weir.units_refunded") == 30 * round).then_some(())
+        });
+    }
+    for number in 0..20 {
+        assert_eq!(attempt(number, &format!("user{number}"), "401 Unauthorized"), 401, "{number}");
+    }
+    for number in 20..24 {
+        assert_eq!(attempt(number, &format!("user{number}"), "401 Unauthorized"), 429, "{number}");
+    }
+    for (number, user) in ["user7", "USER8", "+user9"].into_iter().enumerate() {
+        assert_eq!(attempt(number, user, "401 Unauthorized"), 401, "{user} is counted already");
+    }
+    // The fifth denial begins the ban, which is for all users.
+    for (number, user) in ["user24", "user7", "user8", "user25"].into_iter().enumerate() {
+        assert_eq!(attempt(number, user, "200 OK"), 429, "{user}");
+    }
 }
 
 /// The two other ways to tell a failure, as the page has them: the file's `settle`, replaced by each of them.

@@ -474,9 +474,9 @@ fn expiry(redis: &Redis, limit: Limit, brought: Option<Micros>) -> Result<(), Fa
     assert_eq!(expires(&mut store), -2, "nor does it to settle nothing");
     assert_eq!(
         store.check(brought, Ask::new(1, u64::MAX)).granted,
-        u32::from(limit.cost(ONE) == 1 && matches!(limit, Limit::Concurrency(_)))
+        u32::from(matches!(limit, Limit::Concurrency(_) | Limit::Distinct(_)))
     );
-    if !matches!(limit, Limit::Concurrency(_)) {
+    if !matches!(limit, Limit::Concurrency(_) | Limit::Distinct(_)) {
         assert_eq!(expires(&mut store), -2, "a denied request leaves no key");
     }
     let mut began = clock(&mut store);
@@ -538,7 +538,7 @@ fn poisons() -> Vec<(String, Commands)> {
         ("a negative number".to_owned(), one(&[b"SET", b"KEY", b"-3580000000000000"])),
     ];
     // Values as long as the state of each algorithm, and as long as a log's entry.
-    for size in [12, 13, 14, 15, 20, 24, 26, 56] {
+    for size in [12, 13, 14, 15, 20, 21, 24, 26, 56] {
         for byte in [0x00, 0x5a, 0xff] {
             let value = vec![byte; size];
             poisons.push((format!("{size} bytes of {byte:02x}"), one(&[b"SET", b"KEY", &value])));
@@ -589,6 +589,7 @@ fn forge(limit: &Limit, byte: u8) -> (&'static [u8], Vec<u8>) {
         Limit::TokenBucket(of) if of.how() == Refill::Stepwise => 15,
         Limit::TokenBucket(_) | Limit::LeakyBucket(_) => 13,
         Limit::Concurrency(_) => 12,
+        Limit::Distinct(_) => 21,
     };
     (b"SET", vec![byte; size])
 }
@@ -608,13 +609,17 @@ fn remembers(limit: &Limit) -> Micros {
         Limit::TokenBucket(of) => flows(of.capacity() + of.overdraft(), of.refill(), of.interval()),
         Limit::LeakyBucket(of) => flows(of.burst(), of.rate(), of.per()).plus(of.max_delay()),
         Limit::Concurrency(of) => twice(of.ttl()),
+        Limit::Distinct(of) => of.window(),
     }
 }
 
 /// docs/limits.md states that a value of the right type and size counts as a state, for a bounded time.
 fn forged(redis: &Redis, limit: Limit, byte: u8) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
-    let (verb, value) = forge(&limit, byte);
+    let (verb, mut value) = forge(&limit, byte);
+    if let Limit::Distinct(of) = &limit {
+        value.resize(1 + 20 * usize::try_from(of.limit())?, byte);
+    }
     let key = store.key(0);
     store.redis.call(&[verb, &key, &value]);
     let now = spec::START.plus(Micros::from_millis(12_345));
@@ -815,13 +820,17 @@ fn lifted(redis: &Redis) -> Result<(), Failed> {
     Ok(())
 }
 
-/// As many limits of one kind as a policy may have: eight, and fewer logs where subjects may make each as large as any.
+/// As many limits of one kind as a policy may have: eight, and fewer of two kinds where subjects may make each as large as any.
 fn as_many_as_there_may_be(limit: &Limit, options: &Options) -> Plan {
     let named = |i| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
     let of = |count| Plan::new((0..count).map(named).collect(), options.clone());
     let plan = (1..=MAX_LIMITS).rev().find_map(|count| of(count).ok()).unwrap();
-    let large_logs = matches!(limit, Limit::SlidingLog(_)) && options.overrides == Overrides::Read;
-    assert_eq!(plan.limits().len(), if large_logs { 4 } else { MAX_LIMITS });
+    let most = match limit {
+        Limit::SlidingLog(_) if options.overrides == Overrides::Read => 4,
+        Limit::Distinct(_) if options.overrides == Overrides::Read => 2,
+        _ => MAX_LIMITS,
+    };
+    assert_eq!(plan.limits().len(), most);
     plan
 }
 
@@ -936,7 +945,8 @@ fn all_compile(
     for (place, set) in sets.step_by(if is_full() { 1 } else { 10 }).enumerate() {
         let named =
             |(i, limit): (usize, &Limit)| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
-        let logs = set.iter().filter(|limit| matches!(limit, Limit::SlidingLog(_))).count();
+        let large = |limit: &&Limit| matches!(limit, Limit::SlidingLog(_) | Limit::Distinct(_));
+        let logs = set.iter().filter(large).count();
         let limits = set.iter().enumerate().map(named).collect();
         let ban = place.is_multiple_of(2).then(ban);
         banned += usize::from(ban.is_some());
@@ -1182,7 +1192,9 @@ fn errors(limit: Limit) -> Result<(), Failed> {
     }
     let ask = |redis: &mut Connection| {
         let mut command = Vec::new();
-        store.plan.check(&store.tag, ONE, None, Form::Evalsha, &mut command);
+        // A value that is not counted yet has to be written.
+        let ask = Ask { member: spec::member("new"), ..ONE };
+        store.plan.check(&store.tag, ask, None, Form::Evalsha, &mut command);
         let reply = redis.pipeline(&command, 1).remove(0);
         match store.plan.outcome(&resp::decode(&reply).unwrap().unwrap().0) {
             Err(BadReply::Error(line)) => line,

@@ -212,9 +212,11 @@ impl Store {
             (Answers::ByLimits, Verb::Check) => {
                 let question = numbers(command.words.last().expect("arguments"));
                 let ask = Ask {
-                    requests: u32::try_from(task.requests).expect("a count"),
-                    cost: u64::try_from(task.number).expect("a cost"),
                     kept_percent: if command.keeps { u8::try_from(question[3]).expect("percent") } else { 0 },
+                    ..Ask::new(
+                        u32::try_from(task.requests).expect("a count"),
+                        u64::try_from(task.number).expect("a cost"),
+                    )
                 };
                 let subject = self.subject(task);
                 if defect == Some(Defect::LendsForFree) && ask.kept_percent > 0 {

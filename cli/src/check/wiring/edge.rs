@@ -229,7 +229,7 @@ fn each_reading<'a>(
     let conditions =
         conditions.chain(policies().flat_map(|policy| policy.costs.iter().map(|(when, _)| when)));
     conditions.for_each(|condition| innermost(condition, of_condition));
-    let parts = policies().flat_map(|policy| policy.subject.iter().chain(&policy.tiers.by));
+    let parts = policies().flat_map(|policy| policy.parts().map(|(_, part)| part).chain(&policy.tiers.by));
     parts.for_each(|part| of_part(&part.source));
 }
 

@@ -6,7 +6,7 @@ mod debt;
 mod sizes;
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::redis::{Connection, Redis};
 use crate::store::{Store, outcomes_of, plan_with};
@@ -14,8 +14,9 @@ use crate::tried::tried;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_WINDOW, Outcome,
-    Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
+    Align, Ask, Ban, Concurrency, Distinct, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_WINDOW,
+    Member, Outcome, Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket,
+    UtcOffset,
 };
 use weir::resp::{self, Reply};
 use weir::script::{Classes, Form, NamedLimit, Options, Overrides, Plan};
@@ -41,7 +42,16 @@ struct Step {
     configuration: usize,
     /// The percentage of each limit that a check keeps for others.
     kept_percent: u8,
+    /// The value of the requests; one of few.
+    member: u8,
     act: Act,
+}
+
+impl Step {
+    fn ask(&self, requests: u32, cost: u64) -> Ask {
+        let member = Member([self.member; 12]);
+        Ask { requests, cost, kept_percent: self.kept_percent, member }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +136,11 @@ fn concurrency() -> impl Strategy<Value = Built> {
     (count(), span()).prop_map(|(limit, ttl)| Concurrency::new(limit, ttl).map(Limit::from))
 }
 
+fn distinct() -> impl Strategy<Value = Built> {
+    (prop_oneof![4 => 1..=5u64, 1 => 1..=1_000u64], span())
+        .prop_map(|(limit, window)| Distinct::new(limit, window).map(Limit::from))
+}
+
 fn valid(built: BoxedStrategy<Built>) -> BoxedStrategy<Limit> {
     built.prop_filter_map("parameters that go together", Result::ok).boxed()
 }
@@ -148,7 +163,8 @@ fn any_limit() -> BoxedStrategy<Built> {
         sliding_window(),
         token_bucket(),
         leaky_bucket(),
-        concurrency()
+        concurrency(),
+        distinct()
     ]
     .boxed()
 }
@@ -175,10 +191,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (requests(), 0..4usize).prop_map(|(requests, ago)| Act::Renew { requests: requests.max(1), ago }),
     ];
     let configuration = prop_oneof![5 => Just(0usize), 1 => Just(1)];
-    (passes, configuration, act).prop_map(|(passes, configuration, act)| Step {
+    (passes, configuration, 0..6u8, act).prop_map(|(passes, configuration, member, act)| Step {
         passes,
         configuration,
         kept_percent: 0,
+        member,
         act,
     })
 }
@@ -270,7 +287,7 @@ fn runs_alike(
         let before = |ago: usize| checks.iter().rev().nth(ago).cloned();
         match step.act {
             Act::Check { requests, cost } => {
-                let ask = Ask { requests, cost, kept_percent: step.kept_percent };
+                let ask = step.ask(requests, cost);
                 let outcome = subject.check(plan.limits(), plan.ban(), now, ask);
                 checks.push(outcome.clone());
                 if i % 2 == 0 {
@@ -376,7 +393,7 @@ macro_rules! alone {
 
 mod each_reply_of_lua_equals_the_pure_limit {
     use super::*;
-    alone!(fixed_window, sliding_log, sliding_window, token_bucket, leaky_bucket, concurrency);
+    alone!(fixed_window, sliding_log, sliding_window, token_bucket, leaky_bucket, concurrency, distinct);
 
     #[test]
     fn of_any_mix() {
@@ -426,7 +443,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
     }
 
     fn check_of(passes: i64, requests: u32, cost: u64) -> Step {
-        Step { passes, configuration: 0, kept_percent: 0, act: Act::Check { requests, cost } }
+        Step { passes, configuration: 0, kept_percent: 0, member: 1, act: Act::Check { requests, cost } }
     }
 
     fn under_the_second(step: Step) -> Step {
@@ -437,7 +454,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
     const MANY: u64 = 10_000_000_019;
 
     fn settle(passes: i64, units: i64, ago: usize) -> Step {
-        Step { passes, configuration: 0, kept_percent: 0, act: Act::Settle { units, ago } }
+        Step { passes, configuration: 0, kept_percent: 0, member: 1, act: Act::Settle { units, ago } }
     }
 
     #[test]
@@ -676,7 +693,7 @@ fn own_limits_count(
         }
         let outcome = match step.act {
             Act::Check { requests, cost } => {
-                let ask = Ask { requests, cost, kept_percent: step.kept_percent };
+                let ask = step.ask(requests, cost);
                 let tags = [&tag, &second_tag].map(|tag| (tag.as_bytes(), ask));
                 plan.check_all(tags.into_iter(), Some(now), Form::Evalsha, &mut commands);
                 let own = own_outcome(
@@ -718,7 +735,10 @@ fn own_limits_of_a_subject_replace_the_configured_ones() {
         || prop::option::of((count(), count(), prop_oneof![Just(0), count()]).prop_map(<[u64; 3]>::from));
     let owns = prop::option::weighted(0.2, prop::collection::vec(counts(), 3));
     let steps = prop::collection::vec((step_of_classes(), owns), 1..30);
-    let histories = (prop::collection::vec(overridable(), 1..=3), steps);
+    // Of values, two limits at most: each may be as large as any.
+    let fit =
+        |limits: &Vec<Limit>| limits.iter().filter(|limit| matches!(limit, Limit::Distinct(_))).count() < 2;
+    let histories = (prop::collection::vec(overridable(), 1..=3).prop_filter("time", fit), steps);
     hold(500, &histories, |(limits, steps)| own_limits_count(&store, &limits, &steps));
 }
 
@@ -899,6 +919,7 @@ fn bounded(limit: &Limit, granted: &Granted, by_pass: &Granted) -> Result<(), Te
             }
             Limit::LeakyBucket(_) => {}
             Limit::Concurrency(of) => prop_assert!(sum(from, from + of.ttl().0) <= of.limit()),
+            Limit::Distinct(_) => unreachable!("`small` has none: see `values_are_those_of_a_table`"),
         }
     }
     // A delay is rounded up to a microsecond, at either end.
@@ -937,7 +958,7 @@ fn keeps_the_laws(
     let (mut granted, mut by_pass) = (Vec::new(), Vec::new());
     for &(passes, requests, cost, kept_percent) in moments {
         now = now.plus(Micros(passes * pace(limit)));
-        let ask = Ask { requests, cost, kept_percent };
+        let ask = Ask { kept_percent, ..Ask::new(requests, cost) };
         let before = answers.check(now, NONE);
         let outcome = answers.check(now, ask);
         let (was, is) = (before.limits[0], outcome.limits[0]);
@@ -1040,7 +1061,7 @@ fn what_is_kept_for_a_class_is_there_for_it() {
         for (passes, requests, cost, more) in moments {
             now = now.plus(Micros(passes * pace(&limit)));
             let kept_percent = more.clamp(percent, 99);
-            let ask = Ask { requests, cost, kept_percent };
+            let ask = Ask { kept_percent, ..Ask::new(requests, cost) };
             let receipt = subject.check(limits, None, now, ask);
             // Some of it is refunded, too.
             subject.settle(limits, None, now, -i64::from(receipt.granted / 2), &receipt);
@@ -1078,6 +1099,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
                 Limit::FixedWindow(of) => prop_assert!(within(shortest(of)) <= 2 * of.limit()),
                 Limit::SlidingWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
                 Limit::Concurrency(of) => prop_assert!(within(of.ttl()) <= of.limit()),
+                Limit::Distinct(_) => unreachable!("`small` has none: see `values_are_those_of_a_table`"),
                 Limit::TokenBucket(of) => {
                     for to in granted.times().filter(|&to| to >= from) {
                         let steps = ((to - from) / of.interval().0 + 1) * of.refill();
@@ -1186,7 +1208,7 @@ fn left_of_the_uncharged(limit: &Limit, net: &[(Grid, u64, u64)], now: u64, grid
             i128::from(of.capacity()) - missing as i128
         }
         Limit::LeakyBucket(of) => bucket(of.rate(), of.per(), of.burst(), of.max_delay()),
-        Limit::Concurrency(_) => i128::MAX,
+        Limit::Concurrency(_) | Limit::Distinct(_) => i128::MAX,
     }
 }
 
@@ -1487,7 +1509,7 @@ fn bounded_when_the_clock_goes_back(
                     prop_assert!(u128::from(granted.sum(from, to + 1)) <= u128::from(limit.quota()) + flowed);
                 }
             }
-            Limit::Concurrency(_) => {}
+            Limit::Concurrency(_) | Limit::Distinct(_) => {}
         }
     }
     Ok(())
@@ -1586,4 +1608,91 @@ fn ten_units_of_which_five_have_flowed_come_back_as_five() {
             assert_eq!(left, 5, "{limit:?} in parts of {parts:?}");
         }
     }
+}
+
+/// Requests with a value, or a refund of the check that many checks ago.
+#[derive(Clone, Copy, Debug)]
+enum Used {
+    Value { value: u8, requests: u32, cost: u64 },
+    Refund { ago: usize },
+}
+
+/// A limit of values, against a table of them: when each was first used, by how many requests, and the check that was the first.
+fn values_are_those_of_a_table(
+    (limit, window): (u64, u64),
+    answers: &mut dyn Answers,
+    steps: &[(u64, Used)],
+) -> Result<(), TestCaseError> {
+    let (mut now, mut checks) = (START, Vec::<(u8, u64, Outcome)>::new());
+    let mut table: HashMap<u8, (u64, u32, usize)> = HashMap::new();
+    for &(passes, step) in steps {
+        now = now.plus(Micros(passes));
+        table.retain(|_, (at, ..)| *at + window > now.0);
+        let ends = |table: &HashMap<u8, (u64, u32, usize)>| -> Vec<u64> {
+            table.values().map(|(at, ..)| at + window - now.0).collect()
+        };
+        let outcome = match step {
+            Used::Value { value, requests, cost } => {
+                let ask = Ask { member: Member([value; 12]), ..Ask::new(requests, cost) };
+                let outcome = answers.check(now, ask);
+                let passes = table.contains_key(&value) || (table.len() as u64) < limit;
+                prop_assert_eq!(outcome.granted, if passes { requests } else { 0 });
+                if passes && cost > 0 {
+                    table.entry(value).or_insert((now.0, 0, checks.len())).1 += requests;
+                }
+                // The next request with this value passes, or waits for the first value to end.
+                let is_denied = !table.contains_key(&value) && table.len() as u64 >= limit;
+                let soonest = ends(&table).into_iter().min().filter(|_| is_denied);
+                let wanted = soonest.map_or(RetryAfter::Now, |span| RetryAfter::After(Micros(span)));
+                prop_assert_eq!(outcome.retry_after(), wanted);
+                checks.push((value, cost, outcome.clone()));
+                outcome
+            }
+            Used::Refund { ago } => {
+                let Some((value, cost, receipt)) = checks.iter().rev().nth(ago) else { continue };
+                let own = (1, checks.len() - 1 - ago);
+                if *cost > 0 && table.get(value).is_some_and(|(_, uses, first)| (*uses, *first) == own) {
+                    table.remove(value);
+                }
+                answers.settle(now, -(*cost as i64), receipt)
+            }
+        };
+        let (left, reset) = (limit as i64 - table.len() as i64, ends(&table).into_iter().max());
+        let answer = outcome.limits[0];
+        prop_assert_eq!((answer.remaining, answer.reset), (left, Micros(reset.unwrap_or(0))));
+    }
+    Ok(())
+}
+
+fn values_hold(server: Option<&Redis>, cases: u32) {
+    let used = (1..10u8, 1..=3u32, 0..=2u64);
+    let act = prop_oneof![
+        5 => used.prop_map(|(value, requests, cost)| Used::Value { value, requests, cost }),
+        2 => (0..4usize).prop_map(|ago| Used::Refund { ago }),
+    ];
+    let passes = prop_oneof![Just(0u64), 0..=300u64, 0..=3_000u64];
+    let steps = prop::collection::vec((passes, act), 1..60);
+    hold(cases, &(1..=5u64, 1_000..=5_000u64, steps), |(limit, window, steps)| {
+        let limits = vec![Distinct::new(limit, Micros(window)).unwrap().into()];
+        match server {
+            None => {
+                let mut pure = Pure(limits, Subject::default());
+                values_are_those_of_a_table((limit, window), &mut pure, &steps)
+            }
+            Some(server) => {
+                values_are_those_of_a_table((limit, window), &mut Store::new(server, limits), &steps)
+            }
+        }
+    });
+}
+
+#[test]
+fn the_pure_limit_counts_different_values() {
+    values_hold(None, 6_000);
+}
+
+#[test]
+fn the_lua_counts_different_values() {
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    values_hold(Some(&server), 500);
 }

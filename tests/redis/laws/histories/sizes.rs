@@ -95,7 +95,7 @@ fn denials_leave_no_trace(
     for &(passes, which, requests, cost, kept_percent) in asked {
         let limit = &limits[which];
         now = now.plus(Micros(passes * pace(limit)));
-        let ask = Ask { requests, cost, kept_percent };
+        let ask = Ask { kept_percent, ..Ask::new(requests, cost) };
         let of = |subject: &mut Subject| subject.check(std::slice::from_ref(limit), None, now, ask);
         let mut next = full.clone();
         let units = u64::from(of(&mut next).granted) * limit.cost(ask);
@@ -164,7 +164,8 @@ fn passes_no_more(
     let (mut now, mut granted, mut by_pass) = (START, Vec::new(), Vec::new());
     for &(passes, which, requests, cost, kept_percent) in asked {
         now = now.plus(Micros(passes * pace(&limits[0])));
-        let (ask, limits) = (Ask { requests, cost, kept_percent }, std::slice::from_ref(&limits[which]));
+        let (ask, limits) =
+            (Ask { kept_percent, ..Ask::new(requests, cost) }, std::slice::from_ref(&limits[which]));
         let outcome = check(which, now, ask);
         for place in 0..outcome.granted {
             granted.push((now.0, limits[0].cost(ask)));
