@@ -12,9 +12,10 @@ use crate::{Failure, request};
 use weir::config::{Config, Evaluation, Step};
 use weir::decision::{self, CheckAnswer};
 use weir::inline_vec::InlineVec;
-use weir::limit::{Outcome, RetryAfter};
+use weir::limit::{Outcome, Permits, RetryAfter};
 use weir::policy::{self, Check, Mode, Ruling};
 use weir::response::{self, Record, Verdict};
+use weir::script::Plan;
 use weir::time::Micros;
 
 pub struct Run {
@@ -24,17 +25,20 @@ pub struct Run {
     /// Requests that hold permits, by the time at which they end.
     ends: BTreeMap<(Micros, u64), Vec<(Check, Outcome)>>,
     requests: u64,
+    /// When permits are to be renewed next.
+    renews_at: Micros,
 }
 
 impl Run {
     pub fn new(config: Config, store: Store, totals: Totals) -> Self {
-        Self { config, totals, store, ends: BTreeMap::new(), requests: 0 }
+        Self { config, totals, store, ends: BTreeMap::new(), requests: 0, renews_at: Micros(u64::MAX) }
     }
 
     /// Decides about a request, which came no earlier than the one before.
     pub fn decide(&mut self, event: &Event) -> Result<Decision, Failure> {
         self.requests = self.requests.saturating_add(1);
         self.release_ended(event.at)?;
+        self.renew_running(event.at)?;
         let body = request::body(&self.config, &event.request);
         let mut in_shadow = false;
         let evaluation = {
@@ -84,6 +88,7 @@ impl Run {
     /// Explains what would happen to a request, which comes no earlier than the one before. Nothing is counted.
     pub fn explain(&mut self, event: &Event) -> Result<Explanation<'_>, Failure> {
         self.release_ended(event.at)?;
+        self.renew_running(event.at)?;
         let counts = match &self.store {
             Store::Memory(memory) => Counts::Replay(memory, event.at),
             Store::Redis(..) => Counts::Nothing(event.at),
@@ -101,6 +106,22 @@ impl Run {
                     self.store.release(&plan, &check, ended, &receipt)?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Renews permits before they expire, as a worker does: here when the next request comes.
+    fn renew_running(&mut self, now: Micros) -> Result<(), Failure> {
+        if now < self.renews_at {
+            return Ok(());
+        }
+        self.renews_at = Micros(u64::MAX);
+        for (check, receipt) in self.ends.values_mut().flatten() {
+            let Some(plan) = self.config.plan(check) else { continue };
+            if renewal(&plan, receipt) <= now {
+                *receipt = self.store.renew(&plan, check, now, receipt)?;
+            }
+            self.renews_at = self.renews_at.min(renewal(&plan, receipt));
         }
         Ok(())
     }
@@ -126,6 +147,10 @@ impl Run {
         if decision.allowed {
             granted.retain(|(_, receipt)| receipt.permits(1).next().is_some());
             if !granted.is_empty() {
+                let plans =
+                    granted.iter().filter_map(|(check, receipt)| Some((self.config.plan(check)?, receipt)));
+                let due = plans.map(|(plan, receipt)| renewal(&plan, receipt));
+                self.renews_at = due.fold(self.renews_at, Micros::min);
                 self.ends.insert((event.at.plus(decision.delay).plus(event.took), self.requests), granted);
             }
             return Ok(decision);
@@ -169,4 +194,13 @@ fn decision_of(config: &Config, answers: &[(Check, CheckAnswer)], event: &Event)
         outcome: record.outcome,
         in_shadow: false,
     }
+}
+
+/// When permits of this grant are to be renewed: a third of their `ttl` after they were taken.
+fn renewal(plan: &Plan, receipt: &Outcome) -> Micros {
+    let due = |permits: Permits| {
+        let ttl = plan.ttl(permits.limit)?;
+        Some(Micros(permits.expiry).since(Micros(ttl.0 / 3 * 2)))
+    };
+    receipt.permits(1).filter_map(due).min().unwrap_or(Micros(u64::MAX))
 }

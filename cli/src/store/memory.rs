@@ -66,6 +66,16 @@ impl Memory {
         }
     }
 
+    /// Renews the permits of a request that still runs. Returns its receipt from then on.
+    pub fn renew(&mut self, plan: &Plan, check: &Check, receipt: &Outcome, now: Micros) -> Outcome {
+        let permits: Vec<_> = receipt.permits(1).collect();
+        let counted = self.subjects.entry(id(check)).or_default();
+        let renewed = receipt.with_expiries(counted.subject.renew(plan.limits(), &permits, now));
+        let last = renewed.permits(1).map(|permits| Micros(permits.expiry)).max().unwrap_or_default();
+        counted.forgotten_at = counted.forgotten_at.max(last);
+        renewed
+    }
+
     /// Returns the counts of the subject of a check.
     pub fn subject(&self, check: &Check) -> Subject {
         self.subjects.get(&id(check)).map(|counted| counted.subject.clone()).unwrap_or_default()

@@ -63,6 +63,20 @@ impl Store {
         self.release(plan, check, now, receipt)
     }
 
+    /// Renews the permits of a request that still runs. Returns its receipt from then on.
+    pub fn renew(
+        &mut self,
+        plan: &Plan,
+        check: &Check,
+        now: Micros,
+        receipt: &Outcome,
+    ) -> Result<Outcome, Failure> {
+        match self {
+            Self::Memory(memory) => Ok(memory.renew(plan, check, receipt, now)),
+            Self::Redis(redis, run) => redis.renew(plan, &tag_of(run, &check.tag), receipt, now),
+        }
+    }
+
     /// Releases the permits of a request that has ended.
     pub fn release(
         &mut self,

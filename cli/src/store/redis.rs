@@ -206,6 +206,20 @@ impl Redis {
         self.run(command, |_| Ok(()))
     }
 
+    pub fn renew(
+        &mut self,
+        plan: &Plan,
+        tag: &[u8],
+        receipt: &Outcome,
+        now: Micros,
+    ) -> Result<Outcome, Failure> {
+        let permits: Vec<_> = receipt.permits(1).collect();
+        let command = |form, out: &mut Vec<u8>| {
+            plan.renew(tag, &permits, Some(now), form, out);
+        };
+        self.run(command, |reply| plan.renewed(receipt, reply))
+    }
+
     /// Runs a script by its SHA-1 or, if this Redis does not know it, by its source.
     pub fn run<T>(
         &mut self,
