@@ -26,6 +26,10 @@ impl Redis {
         match *self {}
     }
 
+    pub fn renew(&mut self, _: &Plan, _: &[u8], _: &Outcome, _: Micros) -> Result<Outcome, Failure> {
+        match *self {}
+    }
+
     pub fn release(&mut self, _: &Plan, _: &[u8], _: &[Permits], _: Micros) -> Result<(), Failure> {
         match *self {}
     }
