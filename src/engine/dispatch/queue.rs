@@ -143,7 +143,8 @@ impl Queue {
         }
         // While the store is unavailable, settlements gather. Without a refund, units come back with time, and permits after
         // their ttl. Without a charge, a request has cost what it reserved.
-        let has_room = self.settlements.len() < MAX_SETTLEMENTS;
+        let most = if matches!(due, Due::Renew(_)) { MAX_SETTLEMENTS / 2 } else { MAX_SETTLEMENTS };
+        let has_room = self.settlements.len() < most;
         if has_room {
             let work = Work::Settle { due, receipt };
             self.settlements.push_back(Task { check, plan: Arc::clone(plan), work });

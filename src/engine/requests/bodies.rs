@@ -118,6 +118,7 @@ impl Requests {
             answer: None,
             in_flight: false,
             renews: false,
+            renewed: Micros::ZERO,
             receipt: None,
             settling: None,
         };

@@ -20,13 +20,17 @@ use crate::time::Micros;
 /// A permit is renewed this often in its `ttl`.
 const SHARE: u64 = 3;
 
+/// At most this many renewals leave together; the others follow after [`PAUSE`]. They must not take the room of refunds and releases.
+const TOGETHER: usize = 1_024;
+const PAUSE: Micros = Micros::from_millis(100);
+
 /// When this worker looks for permits to renew.
 #[derive(Debug)]
 pub(super) struct Renewals {
     /// The interval, if there are permits: the shortest of all limits.
     interval: Option<Micros>,
-    /// The uptime at which it has looked last; `None` if no request has been admitted since there was none to renew.
-    looked: Option<Micros>,
+    /// The uptime at which it looks next; `None` if no request has been admitted since there was none to renew.
+    next: Option<Micros>,
 }
 
 impl Renewals {
@@ -34,14 +38,12 @@ impl Renewals {
         let tiers = config.policies.iter().flat_map(|policy| &policy.tiers.tiers);
         let ttls =
             tiers.flat_map(|tier| (0..tier.plan.limits().len()).filter_map(|limit| tier.plan.ttl(limit)));
-        Self { interval: ttls.min().map(interval), looked: None }
+        Self { interval: ttls.min().map(interval), next: None }
     }
 
     /// A request is admitted, or queued with the permits of other policies. They have to be renewed one day.
     pub fn begin(&mut self, now: Now) {
-        if self.looked.is_none() && self.interval.is_some() {
-            self.looked = Some(now.uptime);
-        }
+        self.next = self.next.or_else(|| Some(now.uptime.plus(self.interval?)));
     }
 }
 
@@ -52,46 +54,52 @@ fn interval(ttl: Micros) -> Micros {
 impl Requests {
     /// The uptime at which [`renew`](Self::renew) is due next.
     pub fn next_renewal(&self) -> Option<Micros> {
-        let looked = self.permits.looked.filter(|_| !self.requests.is_empty())?;
-        Some(looked.plus(self.permits.interval?))
+        self.permits.next.filter(|_| !self.requests.is_empty())
     }
 
     /// Renews the permits of requests that run, if it is time.
     pub fn renew(&mut self, now: Now) {
-        let Some(before) =
-            self.permits.looked.filter(|_| self.next_renewal().is_some_and(|due| due <= now.uptime))
-        else {
+        if self.next_renewal().is_none_or(|due| due > now.uptime) {
             return;
-        };
-        let mut any = false;
-        for (&stream, request) in &mut self.requests {
-            if !request.state.holds() {
+        }
+        let (mut any, mut sent) = (false, 0_usize);
+        let running = self.requests.iter_mut().filter(|(_, request)| request.state.holds());
+        let parts = running.flat_map(|(&stream, request)| {
+            let arrived = request.arrived.0;
+            request.parts.iter_mut().enumerate().map(move |(place, part)| (stream, arrived, place, part))
+        });
+        for (stream, arrived, place, part) in parts {
+            let Some(Receipt::Store(held) | Receipt::Local(held)) = &part.receipt else { continue };
+            let Some(plan) = self.config.plan(&part.check) else { continue };
+            let ttl = held.permits(1).filter_map(|permits| plan.ttl(permits.limit)).min();
+            let Some(interval) = ttl.map(interval) else { continue };
+            any = true;
+            if part.renews || part.renewed.max(arrived).plus(interval) > now.uptime {
                 continue;
             }
-            for (part, Part { check, receipt, renews, .. }) in request.parts.iter_mut().enumerate() {
-                let Some(Receipt::Store(held) | Receipt::Local(held)) = receipt else { continue };
-                let Some(plan) = self.config.plan(check) else { continue };
-                let ttl = held.permits(1).filter_map(|permits| plan.ttl(permits.limit)).min();
-                let Some(interval) = ttl.map(interval) else { continue };
-                any = true;
-                let intervals = |until: Micros| until.since(request.arrived.0).0.checked_div(interval.0);
-                if intervals(now.uptime) <= intervals(before) || *renews {
-                    continue;
-                }
-                if let Some(Receipt::Store(held)) = receipt {
-                    *renews = true;
-                    let due = Due::Renew(Waiter { stream, part });
-                    let (check, receipt) = (Rc::clone(check), Rc::clone(held));
+            match &mut part.receipt {
+                Some(Receipt::Store(held)) => {
+                    sent = sent.saturating_add(1);
+                    if sent > TOGETHER {
+                        break;
+                    }
+                    part.renews = true;
+                    let due = Due::Renew(Waiter { stream, part: place });
+                    let (check, receipt) = (Rc::clone(&part.check), Rc::clone(held));
                     self.settlements.push(Settlement { check, due, receipt });
-                } else if let Some(Receipt::Local(held)) = receipt
-                    && let Some(local) = self.local.get_mut(usize::from(check.store))
-                    && let Some(shares) = self.config.shares(check)
-                {
-                    *held = local.renew(check, &shares, held, now.host);
                 }
+                Some(Receipt::Local(held)) => {
+                    let local = self.local.get_mut(usize::from(part.check.store));
+                    if let Some((local, shares)) = local.zip(self.config.shares(&part.check)) {
+                        *held = local.renew(&part.check, &shares, held, now.host);
+                    }
+                }
+                None => {}
             }
+            part.renewed = now.uptime;
         }
-        self.permits.looked = any.then_some(now.uptime);
+        let pause = if sent > TOGETHER { Some(PAUSE) } else { self.permits.interval };
+        self.permits.next = pause.filter(|_| any).map(|pause| now.uptime.plus(pause));
     }
 
     /// Notes whether a batch renews the permits of this part of a request, or is about to.

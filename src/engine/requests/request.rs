@@ -24,6 +24,8 @@ pub(super) struct Part {
     pub in_flight: bool,
     /// A batch renews its permits, or is about to.
     pub renews: bool,
+    /// The uptime of its last renewal; 0 if there was none.
+    pub renewed: Micros,
     /// The grant, if there was one: what to refund if the request is rejected, and what to release when it ends.
     pub receipt: Option<Receipt>,
     /// Reads the true cost in its response; `None` before it is admitted, and when it is settled.

@@ -35,6 +35,7 @@ impl Requests {
                 answer,
                 in_flight: false,
                 renews: false,
+                renewed: Micros::ZERO,
                 receipt: None,
                 settling: None,
             }

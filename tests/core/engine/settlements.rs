@@ -789,7 +789,43 @@ fn a_renewal_that_got_no_answer_is_sent_again_a_third_of_the_ttl_later() {
     );
 }
 
-/// A request that waits for a permit of one policy keeps that of another.
+/// More than leave together, and more than may wait: each is renewed in time, and no release is lost.
+#[test]
+fn the_permits_of_very_many_requests_are_renewed() {
+    const REQUESTS: u32 = 20_000;
+    let places = PLACES.replace(r#""limit": 5"#, r#""limit": 1000000"#);
+    let mut worker = Worker::new(DENY, [policy(&places)]);
+    for half in [1..=REQUESTS / 2, REQUESTS / 2 + 1..=REQUESTS] {
+        for stream in half {
+            assert_eq!(worker.arrive(stream, &["ann"]), None);
+        }
+        while let Some(batch) = worker.next_batch() {
+            let replies: Vec<_> = batch.tasks().iter().map(|task| granted(task.requests).permit(7)).collect();
+            worker.reply(&batch, replies);
+        }
+    }
+    for third in 1..=3 {
+        let (end, mut count) = (worker.now.plus(secs(20)), 0);
+        while worker.now < end {
+            worker.now = worker.now.plus(ms(50));
+            worker.engine.tick(worker.now);
+            while let Some(batch) = worker.next_batch() {
+                count += batch.tasks().iter().filter(|task| task.verb == Verb::Renew).count();
+                let replies = batch.each(renewed(7));
+                worker.reply(&batch, replies);
+            }
+        }
+        // The last of a third may follow at the beginning of the next.
+        assert!(third == 1 || count.abs_diff(REQUESTS as usize) <= 3_000, "third {third}: {count}");
+    }
+    (1..=REQUESTS).for_each(|stream| worker.close(stream));
+    let released: i64 =
+        worker.drain().iter().filter(|task| task.verb == Verb::Release).map(|task| task.requests).sum();
+    assert_eq!(released, i64::from(REQUESTS));
+    assert_eq!(worker.engine.counters().settlements_lost, 0);
+}
+
+/// While a request waits for a permit of one policy, the worker renews its permit of another policy.
 #[test]
 fn a_permit_is_renewed_while_its_request_is_queued() {
     for (row, is_admitted) in [("it gets its place", true), ("its client leaves", false)] {
