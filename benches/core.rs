@@ -280,7 +280,7 @@ fn other_tenants(case: &str) -> Option<(List, &'static str, u32)> {
     Some((list, condition, size.parse().ok()?))
 }
 
-/// A request that no policy is about, by its path.
+/// A request to a path to which no policy applies.
 struct Visitor(String);
 
 impl Attributes for Visitor {

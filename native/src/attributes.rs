@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use weir_core::request::module::{self, Reading};
 use weir_core::request::{Attributes, Unreadable};
 use weir_core::session::Exchange;
+use weir_core::time::Micros;
 
 use crate::abi::HeaderMap;
 use crate::envoy::{Headers, HttpFilter};
 use crate::now;
 use crate::reply;
-use weir_core::time::Micros;
 
 /// The attributes of one request, in a hook of that request that changes none of its headers.
 pub struct HostAttributes {

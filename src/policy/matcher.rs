@@ -255,7 +255,7 @@ impl TimeTest {
     const DAY: u64 = 24 * 60;
 
     fn holds(self, now: Micros) -> bool {
-        // Half a week and more before the epoch, so that local times behind UTC count up, too. The epoch is a Thursday.
+        // From ten days before the epoch, so that no local time is negative. That day is a Monday.
         let minutes =
             (now.0 / 60_000_000 + 10 * Self::DAY).saturating_add_signed(self.offset.minutes().into());
         let (day, minute) = (minutes / Self::DAY, minutes % Self::DAY);

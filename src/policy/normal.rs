@@ -69,6 +69,10 @@ impl Normal {
 fn fold(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     for letter in text.chars() {
+        if letter.is_ascii() {
+            folded.push(letter.to_ascii_lowercase());
+            continue;
+        }
         match WIDER.iter().find(|(wide, _)| *wide == letter) {
             Some((_, letters)) => folded.push_str(letters),
             None => folded.extend(letter.to_lowercase()),

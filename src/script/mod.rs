@@ -323,7 +323,7 @@ impl Plan {
             let subjects = max_subjects(&fragments, options)?;
             return Ok(Self { limits, parameters, subjects, prefix, linked: Arc::clone(&self.linked) });
         }
-        // If the numbers are too large for the script of a bucket, use that of a wide one.
+        // A bucket whose numbers have become too large needs the script of wide buckets.
         let named = limits.into_iter().enumerate().map(|(place, limit)| {
             let suffix = order.iter().position(|of| *of == place).and_then(|at| suffixes.get(at));
             let name = suffix.and_then(|suffix| suffix.get(1..)).unwrap_or_default();

@@ -434,7 +434,7 @@ fn faults(dashboard: &Value) -> Vec<String> {
             }
         }
         if !ids.insert(panel["id"].as_u64()) {
-            found.push(format!("{title}: its id is that of another panel"));
+            found.push(format!("{title}: another panel has the same id"));
         }
         let [x, y, width, height] =
             ["x", "y", "w", "h"].map(|of| panel["gridPos"][of].as_u64().expect("a number"));
@@ -486,7 +486,7 @@ fn the_dashboard_is_one_of_grafana() {
         ("/panels/1/gridPos/w", Value::from(5), "Workers that do not ask Redis: it lies on another panel, or beyond the 24 columns"),
         ("/panels/1/options/colorMode", "red".into(), "Policies that are off: colorMode: \"red\" is not one of none value background background_solid"),
         ("/panels/1/fieldConfig/defaults/units", "short".into(), "panels[].fieldConfig.defaults.units: Grafana has no such field"),
-        ("/panels/2/id", Value::from(2), "Workers that do not ask Redis: its id is that of another panel"),
+        ("/panels/2/id", Value::from(2), "Workers that do not ask Redis: another panel has the same id"),
         ("/panels/1/targets/0/expr", "sum(weir_policies_off{instance=~\"$envoy\"})".into(), "Policies that are off: there is no variable $envoy"),
         ("/panels/1/targets/0/legendFormat", "{{policy}}".into(), "Policies that are off: the legend names policy, which no `by` of the query keeps"),
     ];

@@ -188,8 +188,8 @@ impl Requests {
         questions
     }
 
-    /// Notes the answer to a check that charges nothing. If a request that waits for its body has asked it, the worker remembers a denial
-    /// as that of any request. That then denies the request.
+    /// Notes the answer to a check that charges nothing. If it denies a request that waits for its body, the worker remembers the denial, and
+    /// denies the request by it.
     pub(super) fn learn_without_body(&mut self, task: &Task, outcome: &Outcome, (asked, now): (Micros, Now)) {
         let is_before_body = |waiter: &Waiter| waiter.part >= BEFORE_BODY;
         if outcome.retry_after() == RetryAfter::Now || !task.waiters().iter().any(is_before_body) {

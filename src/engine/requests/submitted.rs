@@ -128,7 +128,7 @@ impl Requests {
     }
 }
 
-/// The check under which a denial is remembered. That of a quota request is the same as that of a request.
+/// The check under which the worker remembers a denial. A quota request has the same one as a request that is to be limited.
 pub(super) fn enforced(check: &Check) -> Cow<'_, Check> {
     match check.mode {
         Mode::Enquiry => Cow::Owned(Check { mode: Mode::Enforce, ..check.clone() }),
