@@ -75,6 +75,7 @@ mod stores;
 mod streams;
 mod timer;
 
+use std::mem;
 use std::rc::Rc;
 
 use crate::body::Ids;
@@ -86,9 +87,9 @@ use crate::response::{Header, Headers, PolicyDenial, Record, Rejection};
 use crate::time::Micros;
 
 use clock::{LOOK, TICK};
-use dispatch::{Batch, Charges, Completed, Dispatch, Due, End, NotAsked, UsageEnd, Work, tasks};
+use dispatch::{Batch, Completed, Dispatch, Due, End, Settlement, UsageEnd, Work, tasks};
 use metrics::Usage;
-use requests::{Loan, Requests};
+use requests::{Effect, Requests};
 use stores::Stores;
 
 pub use clock::{Clock, Now};
@@ -197,28 +198,15 @@ impl Engine {
     /// body on. If it does not come in time, or a policy denies the request meanwhile, [`Engine::next_release`] rejects the request.
     /// Returns false if too many wait already: the host takes the body for one that cannot be read.
     pub fn await_body(&mut self, stream: StreamId, before: BeforeBody, now: Micros) -> bool {
-        let now = self.clock.at(now);
-        let may = self.requests.await_body(stream, before, now);
-        self.carry(now);
-        may
-    }
-
-    /// Asks the store about requests whose bodies are late.
-    fn ask_without_bodies(&mut self, now: Now) {
-        let admits = |check: &Check| self.stores.admits(check, now);
-        for (check, waiter, slots) in self.requests.ask_without_bodies(&admits, now) {
-            if let Some(store) = self.stores.of_mut(&check) {
-                store.ask(&check, waiter, slots, now);
-            }
-        }
+        self.happens(now, |engine, now| engine.requests.await_body(stream, before, now))
     }
 
     /// The body of the request is there, or is not waited for.
     pub fn body_came(&mut self, stream: StreamId, is_unreadable: bool) {
-        let bodies = &mut self.requests.bodies;
-        bodies.unreadable = bodies.unreadable.saturating_add(is_unreadable.into());
-        self.requests.body_came(stream);
-        self.carry(self.clock.latest());
+        self.happens(self.clock.latest().host, |Self { requests, .. }, _| {
+            requests.bodies.unreadable = requests.bodies.unreadable.saturating_add(is_unreadable.into());
+            requests.body_came(stream);
+        });
     }
 
     /// True if the request waits for its body.
@@ -255,49 +243,20 @@ impl Engine {
         is_enquiry: bool,
         now: Micros,
     ) -> Submitted {
-        let now = self.clock.at(now);
-        if self.requests.submit(stream, checks, is_enquiry, now) {
-            self.ask(stream, now);
-        }
-        self.carry(now);
+        self.happens(now, |Self { requests, stores, .. }, now| {
+            if requests.submit(stream, checks, is_enquiry, now) {
+                requests.ask(stream, stores, now);
+            }
+        });
         self.submitted(stream)
-    }
-
-    /// Asks the store about a request that waits.
-    fn ask(&mut self, stream: StreamId, now: Now) {
-        let admits = |check: &Check| self.stores.admits(check, now);
-        let deadline = |check: &Check| self.stores.of(check).map(|store| store.deadline(now));
-        let (questions, overloaded) = self.requests.wait(stream, &deadline, &admits, now);
-        if let Some(store) = overloaded {
-            self.stores.count_failure(store, StoreFailure::Overloaded);
-        }
-        for (check, waiter, slots) in questions {
-            if let Some(store) = self.stores.of_mut(&check) {
-                store.ask(&check, waiter, slots, now);
-            }
-        }
-    }
-
-    /// Asks the store again about the requests at the heads of the queues that are due.
-    fn ask_again(&mut self, now: Now) {
-        while let Some(line) = self.requests.lines.pop_due(now.uptime) {
-            if let Err(NotAsked::Overloaded) = self.stores.admits(&line, now) {
-                self.requests.lines.postpone(&line, now.uptime);
-                continue;
-            }
-            for stream in self.requests.resume(&line) {
-                self.ask(stream, now);
-            }
-        }
-        self.carry(now);
     }
 
     /// A request that was just submitted cannot wait, because no timer runs: `on_failure` decides it now.
     pub fn cannot_wait(&mut self, stream: StreamId, now: Micros) -> Submitted {
-        let now = self.clock.at(now);
-        self.requests.end_queue(stream, now);
-        self.requests.stop_waiting(stream, &|_, _| true, now);
-        self.carry(now);
+        self.happens(now, |engine, now| {
+            engine.requests.end_queue(stream, now);
+            engine.requests.stop_waiting(stream, &|_, _| true, now);
+        });
         self.submitted(stream)
     }
 
@@ -350,10 +309,7 @@ impl Engine {
 
     /// The headers of the response to a request. `fields` reads them. Returns what else the host has to pass on of this response.
     pub fn response_headers(&mut self, stream: StreamId, fields: Fields<'_>, now: Micros) -> Watched {
-        let now = self.clock.at(now);
-        let watched = self.requests.response_headers(stream, fields, now);
-        self.carry(now);
-        watched
+        self.happens(now, |engine, now| engine.requests.response_headers(stream, fields, now))
     }
 
     /// A part of the response's body, of this many bytes: for requests with [`Watched::size`] or [`Watched::content`]. `content` is these
@@ -369,26 +325,23 @@ impl Engine {
 
     /// The trailers of the response: for requests with [`Watched::trailers`]. `fields` reads them.
     pub fn response_trailers(&mut self, stream: StreamId, fields: Fields<'_>, now: Micros) {
-        let now = self.clock.at(now);
-        self.requests.response_trailers(stream, fields, now);
-        self.carry(now);
+        self.happens(now, |engine, now| engine.requests.response_trailers(stream, fields, now));
     }
 
     /// The stream is over, however it ended.
     pub fn closed(&mut self, stream: StreamId, now: Micros) {
-        let now = self.clock.at(now);
-        self.requests.closed(stream, now);
-        self.carry(now);
+        self.happens(now, |engine, now| engine.requests.closed(stream, now));
     }
 
     /// The worker or its configuration is about to end: unused leases are refunded with the next batch.
     pub fn retire(&mut self) {
-        self.is_retired = true;
-        self.requests.retire();
-        if let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) {
-            journal.retire();
-        }
-        self.carry(self.clock.latest());
+        self.happens(self.clock.latest().host, |engine, _| {
+            engine.is_retired = true;
+            engine.requests.retire();
+            if let Some(journal) = engine.stores.own().and_then(|store| store.journal.as_mut()) {
+                journal.retire();
+            }
+        });
     }
 
     /// True if [`retire`](Self::retire) was called.
@@ -466,29 +419,31 @@ impl Engine {
 
     /// The connection of a batch is open: what waits can be sent.
     pub fn connected(&mut self, id: BatchId, now: Micros) {
-        let now = self.clock.at(now);
-        let Some((store, dispatch)) = self.stores.of_batch(id) else { return };
-        let completed = dispatch.connected(id, &|stream| self.requests.waits(stream), now);
-        self.complete(store, completed, now);
+        self.happens(now, |engine, now| {
+            let Some((store, dispatch)) = engine.stores.of_batch(id) else { return };
+            let completed = dispatch.connected(id, &|stream| engine.requests.waits(stream), now);
+            engine.complete(store, completed, now);
+        });
     }
 
     /// The bridge answered a batch with these RESP replies. Returns whether the connection is good enough for the next batch.
     pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) -> bool {
-        let now = self.clock.at(now);
-        let waits = |stream| self.requests.waits(stream);
-        let Some((store, dispatch)) = self.stores.of_batch(id) else { return false };
-        let completed = dispatch.replied((id, replies), &waits, now);
-        let well = !completed.bad_connection;
-        self.complete(store, completed, now);
-        well
+        self.happens(now, |engine, now| {
+            let Some((store, dispatch)) = engine.stores.of_batch(id) else { return false };
+            let completed = dispatch.replied((id, replies), &|stream| engine.requests.waits(stream), now);
+            let is_good = !completed.bad_connection;
+            engine.complete(store, completed, now);
+            is_good
+        })
     }
 
     /// A batch got no answer, or could not be sent.
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
-        let now = self.clock.at(now);
-        let Some((store, dispatch)) = self.stores.of_batch(id) else { return };
-        let completed = dispatch.failed(id, failure, now);
-        self.complete(store, completed, now);
+        self.happens(now, |engine, now| {
+            let Some((store, dispatch)) = engine.stores.of_batch(id) else { return };
+            let completed = dispatch.failed(id, failure, now);
+            engine.complete(store, completed, now);
+        });
     }
 
     /// A batch that the engine has abandoned. The host must not pass on its reply, if one still comes.
@@ -518,7 +473,7 @@ impl Engine {
         self.requests.release_held(now);
         if self.requests.next_of_bodies().is_some_and(|due| due <= now.uptime) {
             self.requests.expire_bodies(now);
-            self.ask_without_bodies(now);
+            self.requests.ask_without_bodies(&mut self.stores, now);
         }
         self.requests.expire_queued(now);
         self.requests.end_leases(now);
@@ -528,10 +483,9 @@ impl Engine {
             let completed = dispatch.tick(now);
             self.complete(store, completed, now);
         }
-        for store in self.requests.expire(now) {
-            self.stores.count_failure(store, StoreFailure::Timeout);
-        }
-        self.ask_again(now);
+        self.requests.expire(&mut self.stores, now);
+        self.requests.ask_again(&mut self.stores, now);
+        self.carry(now);
     }
 
     /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
@@ -666,7 +620,16 @@ impl Engine {
         }
     }
 
-    // --- Between requests and dispatch ------------------------------------------------------------------------------
+    // --- Between requests and stores --------------------------------------------------------------------------------
+
+    /// Something happens at this time of the host's clock: every call of the host that changes anything comes here. What `change` does to the
+    /// requests may have effects for the stores; none is left when it returns.
+    fn happens<T>(&mut self, now: Micros, change: impl FnOnce(&mut Self, Now) -> T) -> T {
+        let now = self.clock.at(now);
+        let result = change(self, now);
+        self.carry(now);
+        result
+    }
 
     /// Carries the result of a batch to this store to its requests.
     fn complete(&mut self, store: u8, completed: Completed, now: Now) {
@@ -697,50 +660,38 @@ impl Engine {
         if completed.recovered {
             self.requests.store_recovered(store);
         }
-        self.ask_again(now);
+        self.requests.ask_again(&mut self.stores, now);
     }
 
-    /// Asks other regions for loans, and charges them with what this one has granted.
-    fn sync(&mut self, now: Now) {
-        for Loan { asks, subject, units } in self.requests.loans(now) {
-            if let Some(store) = self.stores.of_mut(&asks) {
-                store.lend(asks, subject, units, now);
+    /// Carries the effects of what has happened to the stores.
+    fn carry(&mut self, now: Now) {
+        if self.requests.next_sync().is_some_and(|due| due <= now.uptime) {
+            self.requests.sync(&mut self.stores, now);
+        }
+        let mut effects = mem::take(&mut self.requests.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Denied(stream) => self.write_journal(stream, now),
+                Effect::NoLongerWaits(stream) => {
+                    self.stores.iter_mut().for_each(|store| store.no_longer_waits(stream, now));
+                }
+                Effect::Settle(settlement) => self.settle(settlement),
             }
         }
-        let takes =
-            |store: u8| self.stores.peek(store).map_or(Charges::None, |store| store.takes_charges(now));
-        let charges = self.requests.charges(&takes, now);
-        self.requests.settlements.extend(charges);
-    }
-
-    /// Carries what the requests report to the dispatch.
-    fn carry(&mut self, now: Now) {
-        if !self.requests.journaled.is_empty() {
-            self.write_journal(now);
-        }
-        while let Some(stream) = self.requests.no_longer_waiting.pop() {
-            self.stores.iter_mut().for_each(|store| store.no_longer_waits(stream, now));
-        }
-        if self.requests.next_sync().is_some_and(|due| due <= now.uptime) {
-            self.sync(now);
-        }
-        if !self.requests.settlements.is_empty() {
-            self.settle();
-        }
+        debug_assert!(self.requests.effects.is_empty(), "nothing above has effects");
+        // It keeps its memory.
+        self.requests.effects = effects;
         if let Some(usage) = &mut self.requests.tally.usage {
             usage.look(now.uptime, self.is_retired);
         }
     }
 
-    /// Carries the denials of decided requests to the journal.
-    fn write_journal(&mut self, now: Now) {
-        let journaled = std::mem::take(&mut self.requests.journaled);
+    /// Writes the denials of a decided request to the journal.
+    fn write_journal(&mut self, stream: StreamId, now: Now) {
         let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) else { return };
-        for stream in journaled {
-            let mut show = |denied: &PolicyDenial<'_>, cost| journal.denied(denied, cost, now.uptime);
-            self.requests.denials(stream, &mut show);
-            self.requests.warnings(stream, &mut |warning| journal.warned(warning, now.uptime));
-        }
+        let mut show = |denied: &PolicyDenial<'_>, cost| journal.denied(denied, cost, now.uptime);
+        self.requests.denials(stream, &mut show);
+        self.requests.warnings(stream, &mut |warning| journal.warned(warning, now.uptime));
     }
 
     /// The number of subjects that wait for the usage journal.
@@ -748,27 +699,18 @@ impl Engine {
         self.requests.tally.usage.as_ref().map_or(0, |usage| usage.waiting() as u64)
     }
 
-    /// Carries settlements to their stores.
-    fn settle(&mut self) {
-        let mut lost = Vec::new();
-        for settlement in self.requests.settlements.drain(..) {
-            let (check, due) = (Rc::clone(&settlement.check), settlement.due);
-            let store = self.stores.of_mut(&check);
-            if !store.is_some_and(|store| store.settle(settlement)) {
-                lost.push((check, due));
-            }
+    /// Gives a settlement to its store, if that has room for it.
+    fn settle(&mut self, settlement: Settlement) {
+        let (check, due) = (Rc::clone(&settlement.check), settlement.due);
+        if self.stores.of_mut(&check).is_some_and(|store| store.settle(settlement)) {
+            return;
         }
-        for (check, due) in lost {
-            match due {
-                // It is due again a third of the `ttl` later.
-                Due::Renew(waiter) => {
-                    self.requests.renews(waiter, false);
-                    continue;
-                }
-                Due::Charge(units) => self.requests.charge_ended(&check, units, false),
-                Due::Refund(_) | Due::Release(_) => {}
-            }
-            self.lost_settlements = self.lost_settlements.saturating_add(1);
+        match due {
+            // It is due again a third of the `ttl` later.
+            Due::Renew(waiter) => return self.requests.renews(waiter, false),
+            Due::Charge(units) => self.requests.charge_ended(&check, units, false),
+            Due::Refund(_) | Due::Release(_) => {}
         }
+        self.lost_settlements = self.lost_settlements.saturating_add(1);
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::BatchId;
 use super::clock::Now;
-use super::dispatch::{Dispatch, NotAsked, Outage, Slots, store_of};
+use super::dispatch::{Dispatch, NotAsked, Outage, Slots, Waiter, store_of};
 use super::failure::StoreFailure;
 use crate::config::Config;
 use crate::policy::Check;
@@ -79,6 +79,13 @@ impl Stores {
     /// The slots of a check, if its store is asked about it now.
     pub fn admits(&self, check: &Check, now: Now) -> Result<Slots, NotAsked> {
         self.of(check).map_or(Err(NotAsked::BreakerOpen), |store| store.admits(check, now))
+    }
+
+    /// Asks the store of a check about it, for a request that waits.
+    pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter, slots: Slots, now: Now) {
+        if let Some(store) = self.of_mut(check) {
+            store.ask(check, waiter, slots, now);
+        }
     }
 
     /// Counts why a request was decided without this store.

@@ -4,12 +4,14 @@
 use std::rc::Rc;
 
 use super::lease::Served;
+use super::loans::Loan;
 use super::request::{Part, Receipt};
-use super::{Loan, Requests, debits};
+use super::{Effect, Requests, debits};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Charges, Due, Settlement};
 use crate::engine::metrics::{Peer, UnitKind};
+use crate::engine::stores::Stores;
 use crate::limit::{Limit, Outcome};
 use crate::policy::{Across, Check, Mode};
 use crate::time::Micros;
@@ -63,21 +65,20 @@ impl Requests {
         }
     }
 
-    /// Returns the loans to ask of other regions now.
-    pub fn loans(&mut self, now: Now) -> Vec<Loan> {
+    /// Asks other regions for loans, and charges them with what this one has granted.
+    pub fn sync(&mut self, stores: &mut Stores, now: Now) {
         let leases = &self.leases;
         let held = |check: &Rc<Check>| leases.known(check, now.host).map_or(0, |(held, _)| held);
-        self.loans.take(&held, now.uptime)
-    }
-
-    /// Returns the charges to make in other regions now. `takes` says which charges a store accepts.
-    pub fn charges(&mut self, takes: &dyn Fn(u8) -> Charges, now: Now) -> Vec<Settlement> {
-        let settlement = |debits::Charge { check, units }| Settlement {
-            check,
-            due: Due::Charge(units),
-            receipt: Rc::new(Outcome::NONE),
-        };
-        self.debits.take(takes, now.uptime).into_iter().map(settlement).collect()
+        for Loan { asks, subject, units } in self.loans.take(&held, now.uptime) {
+            if let Some(store) = stores.of_mut(&asks) {
+                store.lend(asks, subject, units, now);
+            }
+        }
+        let takes = |store: u8| stores.peek(store).map_or(Charges::None, |store| store.takes_charges(now));
+        let charges = self.debits.take(&takes, now.uptime).into_iter();
+        self.effects.extend(charges.map(|debits::Charge { check, units }| {
+            Effect::Settle(Settlement { check, due: Due::Charge(units), receipt: Rc::new(Outcome::NONE) })
+        }));
     }
 
     /// A charge is no longer in flight, and was perhaps made.

@@ -12,7 +12,9 @@ use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Due, End, NotRun, Task, Waiter, Work, count};
+use crate::engine::failure::StoreFailure;
 use crate::engine::metrics::UnitKind;
+use crate::engine::stores::Stores;
 use crate::limit::{Limit, Outcome};
 use crate::policy::{Check, Lease, Mode};
 use crate::time::Micros;
@@ -235,9 +237,8 @@ impl Requests {
         }
     }
 
-    /// Decides the requests whose deadline has passed, without the stores. Returns for each of them a store that has not answered.
-    pub fn expire(&mut self, now: Now) -> Vec<u8> {
-        let mut expired = Vec::new();
+    /// Decides the requests whose deadline has passed, without the stores.
+    pub fn expire(&mut self, stores: &mut Stores, now: Now) {
         for place in 0..self.deadlines.len() {
             while let Some(&(deadline, stream)) = self.deadlines.get(place).and_then(VecDeque::front) {
                 // A request that asks again has another deadline than before.
@@ -246,8 +247,10 @@ impl Requests {
                 if waiting.is_some() && deadline > now.loop_time {
                     break;
                 }
-                let unanswered = waiting.and_then(|of| of.parts.iter().find(|part| part.answer.is_none()));
-                expired.extend(unanswered.map(|part| part.check.store));
+                if let Some(late) = waiting.and_then(|of| of.parts.iter().find(|part| part.answer.is_none()))
+                {
+                    stores.count_failure(late.check.store, StoreFailure::Timeout);
+                }
                 let is_waiting = waiting.is_some();
                 self.deadlines.get_mut(place).and_then(VecDeque::pop_front);
                 if is_waiting {
@@ -255,7 +258,6 @@ impl Requests {
                 }
             }
         }
-        expired
     }
 
     /// The store has recovered. The local shares begin unused when it fails again.

@@ -16,12 +16,13 @@ use std::rc::Rc;
 
 use super::request::{Part, Request, State};
 use super::submitted::enforced;
-use super::{Question, Requests};
+use super::{Effect, Requests};
 use crate::config::BeforeBody;
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::clock::Now;
-use crate::engine::dispatch::{NotAsked, Slots, Task, Waiter};
+use crate::engine::dispatch::{Task, Waiter};
 use crate::engine::generations::Seed;
+use crate::engine::stores::Stores;
 use crate::engine::{Action, Release, StreamId};
 use crate::limit::{Outcome, RetryAfter};
 use crate::policy::{Check, Mode};
@@ -113,18 +114,9 @@ impl Awaited {
 impl Requests {
     /// Lets a request wait for its body, or denies it at once. False if no place is free, or its client has too many.
     pub fn await_body(&mut self, stream: StreamId, before: BeforeBody, now: Now) -> bool {
-        let part = |check| Part {
-            check: Rc::new(check),
-            answer: None,
-            in_flight: false,
-            renews: false,
-            renewed: Micros::ZERO,
-            receipt: None,
-            settling: None,
-        };
         let client = self.awaited.client(before.client);
         let state = State::AwaitsBody { client, asks: false, waits_for: before.waits_for };
-        let parts = before.checks.map(part);
+        let parts = before.checks.map(Part::new);
         let request = Request::new(parts, state, (now.uptime, 0));
         let is_to_be_asked = !request.parts.is_empty();
         self.requests.insert(stream, request);
@@ -159,17 +151,12 @@ impl Requests {
         if let State::AwaitsBody { client, .. } = request.state {
             self.awaited.leave((request.arrived.0, stream), client);
             self.requests.remove(&stream);
-            self.no_longer_waiting.push(stream);
+            self.effects.push(Effect::NoLongerWaits(stream));
         }
     }
 
-    /// Returns the checks for requests whose bodies have not come yet. If the store does not answer them, nothing changes.
-    pub fn ask_without_bodies(
-        &mut self,
-        admits: &dyn Fn(&Check) -> Result<Slots, NotAsked>,
-        now: Now,
-    ) -> Vec<Question> {
-        let mut questions = Vec::new();
+    /// Asks the stores about requests whose bodies have not come yet. If a store does not answer, nothing changes.
+    pub fn ask_without_bodies(&mut self, stores: &mut Stores, now: Now) {
         let is_due = |came: Micros| came.plus(ASK_AFTER) <= now.uptime;
         while let Some(&((_, stream), ())) =
             self.awaited.unasked.first().filter(|((came, _), ())| is_due(*came))
@@ -179,13 +166,12 @@ impl Requests {
             let State::AwaitsBody { asks, .. } = &mut request.state else { continue };
             *asks = true;
             for (place, part) in (BEFORE_BODY..).zip(&request.parts) {
-                if let Ok(slots) = admits(&part.check) {
+                if let Ok(slots) = stores.admits(&part.check, now) {
                     let check = Rc::new(Check { mode: Mode::Enquiry, ..(*part.check).clone() });
-                    questions.push((check, Waiter { stream, part: place }, slots));
+                    stores.ask(&check, Waiter { stream, part: place }, slots, now);
                 }
             }
         }
-        questions
     }
 
     /// Notes the answer to a check that charges nothing. If it denies a request that waits for its body, the worker remembers the denial, and
@@ -242,7 +228,7 @@ impl Requests {
             self.bodies.late = self.bodies.late.saturating_add(1);
             let is_hurried = came.plus(timeout) > now.uptime;
             self.bodies.hurried = self.bodies.hurried.saturating_add(is_hurried.into());
-            self.no_longer_waiting.push(stream);
+            self.effects.push(Effect::NoLongerWaits(stream));
             let action = Action::Reject(response::late(self.config.response(policy)).into());
             self.releases.push_back(Release { stream, action });
         }

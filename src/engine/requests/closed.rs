@@ -2,8 +2,8 @@
 //! The stream of a request is closed. The engine settles what the request took, and forgets it as soon as no batch in flight asks
 //! about it.
 
-use super::Requests;
 use super::request::{Part, Receipt, Request, State};
+use super::{Effect, Requests};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::Due;
@@ -18,7 +18,7 @@ impl Requests {
         match request.state {
             State::AwaitsBody { client, .. } => {
                 self.awaited.leave((request.arrived.0, stream), client);
-                self.no_longer_waiting.push(stream);
+                self.effects.push(Effect::NoLongerWaits(stream));
             }
             State::Waiting => self.stopped_waiting(stream),
             State::Held { due, .. } => {

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::Requests;
 use super::request::{Part, State};
+use super::{Effect, Requests};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::Due;
@@ -53,7 +53,7 @@ impl Requests {
             self.decided.fallback = self.decided.fallback.saturating_add(1);
         }
         if self.config.journal.is_some() {
-            self.journaled.push(stream);
+            self.effects.push(Effect::Denied(stream));
         }
         let mut has_no_place = false;
         let verdict = match request.decide(&self.config) {
@@ -111,7 +111,7 @@ impl Requests {
 
     /// A request no longer waits for the store.
     pub(super) fn stopped_waiting(&mut self, stream: StreamId) {
-        self.no_longer_waiting.push(stream);
+        self.effects.push(Effect::NoLongerWaits(stream));
         self.waiting = self.waiting.saturating_sub(1);
         if self.waiting == 0 {
             // Everything left in it is decided, and no tick would remove it.

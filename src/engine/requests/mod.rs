@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requests' life: submitted, decided, perhaps held, released, closed. It decides by what is known without asking
 //! ([`Denied`], [`Leases`], [`Local`]) and by what the dispatch reports. It reports what others have to do: [`Release`]s to the
-//! host; [`Settlement`]s, and the requests that no longer wait, to the dispatch.
+//! host, [`Effect`]s to the stores.
 //!
 //! | file | what is inside |
 //! |---|---|
@@ -34,7 +34,7 @@ mod submitted;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::dispatch::{Settlement, Slots, Waiter};
+use super::dispatch::Settlement;
 use super::generations::Seed;
 use super::metrics::Tally;
 use super::{Release, StreamId};
@@ -42,7 +42,6 @@ use crate::body::Ids;
 use crate::config::Config;
 use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
-use crate::policy::Check;
 use crate::response::{self, Headers, PolicyDenial, Record, Warning};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
@@ -51,7 +50,6 @@ use bodies::Awaited;
 use debits::Debits;
 use denied::Denied;
 use lease::Leases;
-pub(super) use loans::Loan;
 use loans::Loans;
 use local::Local;
 use pairs::Pairs;
@@ -102,8 +100,16 @@ pub(super) struct Bodies {
     pub over_share: u64,
 }
 
-/// A check that the store is to be asked about.
-pub(super) type Question = (Rc<Check>, Waiter, Slots);
+/// An effect of requests for the stores.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// This request was decided: its denials, if it has any, are for the journal. None if there is no journal.
+    Denied(StreamId),
+    /// This request no longer waits for any store.
+    NoLongerWaits(StreamId),
+    /// This is for the store of its check.
+    Settle(Settlement),
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -137,12 +143,8 @@ pub(super) struct Requests {
     pub settled: Settled,
     pub tally: Tally,
     pub releases: VecDeque<Release>,
-    /// The settlements for the store.
-    pub settlements: Vec<Settlement>,
-    /// Requests that were decided, for the journal. Empty if there is none.
-    pub journaled: Vec<StreamId>,
-    /// Requests that no longer wait for the store.
-    pub no_longer_waiting: Vec<StreamId>,
+    /// The effects for the stores of what has happened, in its order.
+    pub effects: Vec<Effect>,
 }
 
 impl Requests {
@@ -171,9 +173,7 @@ impl Requests {
             decided: Decided::default(),
             settled: Settled::default(),
             releases: VecDeque::new(),
-            settlements: Vec::new(),
-            journaled: Vec::new(),
-            no_longer_waiting: Vec::new(),
+            effects: Vec::new(),
         }
     }
 

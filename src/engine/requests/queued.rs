@@ -29,7 +29,9 @@ use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
+use crate::engine::dispatch::NotAsked;
 use crate::engine::generations::Seed;
+use crate::engine::stores::Stores;
 use crate::limit::RetryAfter;
 use crate::policy::{Check, Mode, OnFailure, Queue};
 use crate::sorted_map::SortedMap;
@@ -227,11 +229,6 @@ impl Lines {
         Some(key)
     }
 
-    /// The store is not asked now: the queue waits for another pause.
-    pub fn postpone(&mut self, key: &Check, now: Micros) {
-        self.plan(key, now);
-    }
-
     /// A request joins the queue of its subject, unless it is full. Returns `true` if it has joined.
     fn join(&mut self, (arrived, stream): (u64, StreamId), queued: &Queued, max_waiting: usize) -> bool {
         if self.ends.len() >= MAX_QUEUED {
@@ -337,8 +334,22 @@ impl Requests {
         true
     }
 
+    /// Asks the stores again about the requests at the heads of the queues that are due.
+    pub fn ask_again(&mut self, stores: &mut Stores, now: Now) {
+        while let Some(line) = self.lines.pop_due(now.uptime) {
+            if let Err(NotAsked::Overloaded) = stores.admits(&line, now) {
+                // It waits for another pause.
+                self.lines.plan(&line, now.uptime);
+                continue;
+            }
+            for stream in self.resume(&line) {
+                self.ask(stream, stores, now);
+            }
+        }
+    }
+
     /// The requests at the head of a queue ask again. Returns them.
-    pub fn resume(&mut self, key: &Check) -> Vec<StreamId> {
+    fn resume(&mut self, key: &Check) -> Vec<StreamId> {
         let Some(line) = self.lines.line(key) else { return Vec::new() };
         let mut cost = None;
         let mut streams = Vec::new();

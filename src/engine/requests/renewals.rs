@@ -8,8 +8,8 @@
 
 use std::rc::Rc;
 
-use super::Requests;
 use super::request::{Part, Receipt};
+use super::{Effect, Requests};
 use crate::config::Config;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Due, End, Settlement, Waiter};
@@ -86,7 +86,7 @@ impl Requests {
                     part.renews = true;
                     let due = Due::Renew(Waiter { stream, part: place });
                     let (check, receipt) = (Rc::clone(&part.check), Rc::clone(held));
-                    self.settlements.push(Settlement { check, due, receipt });
+                    self.effects.push(Effect::Settle(Settlement { check, due, receipt }));
                 }
                 Some(Receipt::Local(held)) => {
                     let local = self.local.get_mut(usize::from(part.check.store));

@@ -33,6 +33,18 @@ pub(super) struct Part {
 }
 
 impl Part {
+    pub fn new(check: Check) -> Self {
+        Self {
+            check: Rc::new(check),
+            answer: None,
+            in_flight: false,
+            renews: false,
+            renewed: Micros::ZERO,
+            receipt: None,
+            settling: None,
+        }
+    }
+
     /// True if its answer denies the request.
     pub fn denies(&self, config: &Config) -> bool {
         self.answer.as_ref().is_some_and(|answer| match answer.decision() {

@@ -4,9 +4,9 @@
 
 use std::rc::Rc;
 
-use super::Requests;
 use super::lease::Unused;
 use super::request::{Part, Receipt};
+use super::{Effect, Requests};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Due, Settlement};
@@ -48,7 +48,7 @@ impl Requests {
                 if matches!(due, Due::Release(_)) && receipt.permits(1).next().is_none() => {}
             Receipt::Store(receipt) => {
                 let (check, receipt) = (Rc::clone(check), Rc::clone(receipt));
-                self.settlements.push(Settlement { check, due, receipt });
+                self.effects.push(Effect::Settle(Settlement { check, due, receipt }));
             }
             Receipt::Local(receipt) => {
                 let local = self.local.get_mut(usize::from(check.store));
@@ -80,13 +80,10 @@ impl Requests {
     }
 
     pub(super) fn refund_unused(&mut self, unused: Vec<Unused>) {
-        for Unused { check, units, .. } in &unused {
-            self.debits.refunded(check, *units);
+        for Unused { check, receipt, units } in unused {
+            self.debits.refunded(&check, units);
+            self.effects.push(Effect::Settle(Settlement { check, due: Due::Refund(units), receipt }));
         }
-        self.settlements.extend(unused.into_iter().map(|Unused { check, receipt, units }| {
-            let due = Due::Refund(units);
-            Settlement { check, due, receipt }
-        }));
     }
 
     /// The headers of the response to an admitted request. Returns what else the host has to pass on of it.

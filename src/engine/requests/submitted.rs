@@ -5,17 +5,19 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use super::Requests;
 use super::denied::Denied;
 use super::lease::{Leases, Served};
 use super::local::Local;
 use super::request::{Part, Receipt, Request, State};
-use super::{Question, Requests};
 use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{NotAsked, Slots, Waiter};
+use crate::engine::failure::StoreFailure;
 use crate::engine::metrics::{Tally, UnitKind};
+use crate::engine::stores::Stores;
 use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
 use crate::policy::{Check, Mode};
@@ -30,15 +32,7 @@ impl Requests {
     pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, is_enquiry: bool, now: Now) -> bool {
         let part = |check: Check| {
             let answer = self.denied.look_up(&enforced(&check), now.host).map(CheckAnswer::DeniedUntil);
-            Part {
-                check: Rc::new(check),
-                answer,
-                in_flight: false,
-                renews: false,
-                renewed: Micros::ZERO,
-                receipt: None,
-                settling: None,
-            }
+            Part { answer, ..Part::new(check) }
         };
         let mut parts = checks.map(part);
         self.borrow(&mut parts, now);
@@ -79,26 +73,20 @@ impl Requests {
         !known
     }
 
-    /// Decides the parts of a new request that no store may be asked about; `admits` says which stores may be asked. Returns the checks
-    /// for the stores (none if the request is decided), and the store that is overloaded, if one is. The request waits until the latest
-    /// deadline of the asked stores.
-    pub fn wait(
-        &mut self,
-        stream: StreamId,
-        deadline: &dyn Fn(&Check) -> Option<Micros>,
-        admits: &dyn Fn(&Check) -> Result<Slots, NotAsked>,
-        now: Now,
-    ) -> (InlineVec<Question>, Option<u8>) {
+    /// Asks the stores about the parts of a request that have no answer. Decides the parts that no store may be asked about. The request
+    /// waits until the latest deadline of the asked stores.
+    pub fn ask(&mut self, stream: StreamId, stores: &mut Stores, now: Now) {
         let is_full = self.waiting > MAX_WAITING;
-        let (mut questions, mut overloaded, mut fell_back) = (InlineVec::new(), None, false);
+        let (mut asked, mut overloaded, mut fell_back) = (InlineVec::<(usize, Slots)>::new(), None, false);
         let mut latest = (Micros::ZERO, 0);
-        let Some(request) = self.requests.get_mut(&stream) else { return (questions, overloaded) };
+        let Some(request) = self.requests.get_mut(&stream) else { return };
         let unanswered = request.parts.iter_mut().enumerate().filter(|(_, part)| part.answer.is_none());
         for (index, part) in unanswered {
-            match admits(&part.check) {
+            match stores.admits(&part.check, now) {
                 Ok(slots) if !is_full => {
-                    latest = latest.max((deadline(&part.check).unwrap_or_default(), part.check.store));
-                    questions.push((Rc::clone(&part.check), Waiter { stream, part: index }, slots));
+                    let deadline = stores.of(&part.check).map(|store| store.deadline(now));
+                    latest = latest.max((deadline.unwrap_or_default(), part.check.store));
+                    asked.push((index, slots));
                     continue;
                 }
                 Ok(_) | Err(NotAsked::Overloaded) => overloaded = Some(part.check.store),
@@ -107,24 +95,29 @@ impl Requests {
             fell_back = true;
             fall_back(part, &self.config, &mut self.denied, (&mut self.local, &mut self.tally), now);
         }
+        if let Some(store) = overloaded {
+            stores.count_failure(store, StoreFailure::Overloaded);
+        }
         if fell_back {
             self.borrow_for(stream, now);
         }
-        let Some(request) = self.requests.get_mut(&stream) else { return (questions, overloaded) };
+        let Some(request) = self.requests.get_mut(&stream) else { return };
         // If `on_failure` rejects the request, the store must not charge it for its other policies.
         let is_rejected = fell_back
             && matches!(request.decide(&self.config), Verdict::Reject(of) if of.cause != Cause::Answered);
-        if questions.is_empty() || is_rejected {
-            self.decide(stream, now);
-            questions = InlineVec::new();
-        } else {
-            let (deadline, store) = latest;
-            request.deadline = deadline;
-            if let Some(deadlines) = self.deadlines.get_mut(usize::from(store)) {
-                deadlines.push_back((deadline, stream));
+        if asked.is_empty() || is_rejected {
+            return self.decide(stream, now);
+        }
+        for (index, slots) in asked {
+            if let Some(part) = request.parts.get(index) {
+                stores.ask(&part.check, Waiter { stream, part: index }, slots, now);
             }
         }
-        (questions, overloaded)
+        let (deadline, store) = latest;
+        request.deadline = deadline;
+        if let Some(deadlines) = self.deadlines.get_mut(usize::from(store)) {
+            deadlines.push_back((deadline, stream));
+        }
     }
 }
 
