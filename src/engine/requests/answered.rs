@@ -177,8 +177,8 @@ impl Requests {
         part.in_flight = false;
         match request.state {
             // Nothing was asked but what is answered above.
-            State::AwaitsBody { .. } => {}
-            State::Waiting if part.answer.is_none() => {
+            State::AwaitsBody(_) => {}
+            State::Waiting(_) if part.answer.is_none() => {
                 (part.answer, part.receipt) = (Some(answer), receipt);
                 if request.is_answered() {
                     self.conclude(to.stream, now);
@@ -186,7 +186,7 @@ impl Requests {
             }
             // This check was decided without this store, and is charged there now. The charge to its local share or to a loan is refunded.
             // Permits are released when the request ends.
-            State::Waiting | State::Queued | State::Held { .. } | State::Admitted => {
+            State::Waiting(_) | State::Queued(_) | State::Held { .. } | State::Admitted => {
                 let Some(grant) = receipt else { return };
                 let before = part.receipt.replace(grant);
                 let paid = std::mem::replace(&mut part.check, Rc::clone(check));
@@ -242,7 +242,7 @@ impl Requests {
         for place in 0..self.deadlines.len() {
             while let Some(&(deadline, stream)) = self.deadlines.get(place).and_then(VecDeque::front) {
                 // A request that asks again has another deadline than before.
-                let waits = |of: &&Request| of.waits() && of.deadline == deadline;
+                let waits = |of: &&Request| matches!(&of.state, State::Waiting(waiting) if waiting.deadline == deadline);
                 let waiting = self.requests.get(&stream).filter(waits);
                 if waiting.is_some() && deadline > now.loop_time {
                     break;

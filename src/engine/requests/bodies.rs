@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
-use super::request::{Part, Request, State};
+use super::request::{AwaitsBody, Part, Request, State, Waiting};
 use super::submitted::enforced;
 use super::{Effect, Requests};
 use crate::config::BeforeBody;
@@ -115,7 +115,7 @@ impl Requests {
     /// Lets a request wait for its body, or denies it at once. False if no place is free, or its client has too many.
     pub fn await_body(&mut self, stream: StreamId, before: BeforeBody, now: Now) -> bool {
         let client = self.awaited.client(before.client);
-        let state = State::AwaitsBody { client, asks: false, waits_for: before.waits_for };
+        let state = State::AwaitsBody(AwaitsBody { client, asks: false, waits_for: before.waits_for });
         let parts = before.checks.map(Part::new);
         let request = Request::new(parts, state, (now.uptime, 0));
         let is_to_be_asked = !request.parts.is_empty();
@@ -141,14 +141,14 @@ impl Requests {
     }
 
     pub fn awaits_body(&self, stream: StreamId) -> bool {
-        let awaits = |request: &Request| matches!(request.state, State::AwaitsBody { .. });
+        let awaits = |request: &Request| matches!(request.state, State::AwaitsBody(_));
         self.requests.get(&stream).is_some_and(awaits)
     }
 
     /// Notes that the request no longer waits for its body.
     pub fn body_came(&mut self, stream: StreamId) {
         let Some(request) = self.requests.get(&stream) else { return };
-        if let State::AwaitsBody { client, .. } = request.state {
+        if let State::AwaitsBody(AwaitsBody { client, .. }) = request.state {
             self.awaited.leave((request.arrived.0, stream), client);
             self.requests.remove(&stream);
             self.effects.push(Effect::NoLongerWaits(stream));
@@ -163,8 +163,8 @@ impl Requests {
         {
             self.awaited.unasked.pop_first();
             let Some(request) = self.requests.get_mut(&stream) else { continue };
-            let State::AwaitsBody { asks, .. } = &mut request.state else { continue };
-            *asks = true;
+            let State::AwaitsBody(awaits) = &mut request.state else { continue };
+            awaits.asks = true;
             for (place, part) in (BEFORE_BODY..).zip(&request.parts) {
                 if let Ok(slots) = stores.admits(&part.check, now) {
                     let check = Rc::new(Check { mode: Mode::Enquiry, ..(*part.check).clone() });
@@ -190,14 +190,14 @@ impl Requests {
     /// Rejects a request that waits for its body, if the worker knows that a policy denies it. Returns whether it does.
     pub(super) fn deny_without_body(&mut self, stream: StreamId, now: Now) -> bool {
         let Some(request) = self.requests.get_mut(&stream) else { return false };
-        let State::AwaitsBody { client, .. } = request.state else { return false };
+        let State::AwaitsBody(AwaitsBody { client, .. }) = request.state else { return false };
         for part in &mut request.parts {
             part.answer = self.denied.look_up(&part.check, now.host).map(CheckAnswer::DeniedUntil);
         }
         let is_denied = request.parts.iter().any(|part| part.answer.is_some());
         if is_denied {
             let came = request.arrived.0;
-            request.state = State::Waiting;
+            request.state = State::Waiting(Waiting::default());
             self.waiting = self.waiting.saturating_add(1);
             self.awaited.leave((came, stream), client);
             self.bodies.denied = self.bodies.denied.saturating_add(1);
@@ -213,17 +213,13 @@ impl Requests {
             if came.plus(self.awaited.patience(timeout)) > now.uptime {
                 return;
             }
-            let request = self.requests.get_mut(&stream);
-            let Some(Request { state: state @ State::AwaitsBody { .. }, .. }) = request else {
+            let late = self.requests.get_mut(&stream).and_then(Request::reject_late);
+            let Some(AwaitsBody { client, waits_for: policy, .. }) = late else {
                 // No request has this place: without this, no other body would ever be late.
                 self.awaited.requests.pop_first();
                 continue;
             };
-            let mut policy = None;
-            if let State::AwaitsBody { client, waits_for, .. } = std::mem::replace(state, State::Rejected) {
-                self.awaited.leave((came, stream), client);
-                policy = waits_for;
-            }
+            self.awaited.leave((came, stream), client);
             self.decided.rejected = self.decided.rejected.saturating_add(1);
             self.bodies.late = self.bodies.late.saturating_add(1);
             let is_hurried = came.plus(timeout) > now.uptime;

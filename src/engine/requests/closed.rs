@@ -2,7 +2,7 @@
 //! The stream of a request is closed. The engine settles what the request took, and forgets it as soon as no batch in flight asks
 //! about it.
 
-use super::request::{Part, Receipt, Request, State};
+use super::request::{AwaitsBody, Part, Receipt, Request, State, Waiting};
 use super::{Effect, Requests};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
@@ -12,19 +12,22 @@ impl Requests {
     /// The stream is closed, however it ended.
     pub fn closed(&mut self, stream: StreamId, now: Now) {
         let Some(mut request) = self.requests.remove(&stream) else { return };
-        if let Some(queued) = request.queued.take() {
-            self.lines.leave(stream, *queued, false, now.uptime);
-        }
         match request.state {
-            State::AwaitsBody { client, .. } => {
+            State::AwaitsBody(AwaitsBody { client, .. }) => {
                 self.awaited.leave((request.arrived.0, stream), client);
                 self.effects.push(Effect::NoLongerWaits(stream));
             }
-            State::Waiting => self.stopped_waiting(stream),
+            State::Waiting(Waiting { queued, .. }) => {
+                if let Some(queued) = queued {
+                    self.lines.leave(stream, &queued, Some(false), now.uptime);
+                }
+                self.stopped_waiting(stream);
+            }
+            State::Queued(queued) => self.lines.leave(stream, &queued, None, now.uptime),
             State::Held { due, .. } => {
                 self.held.remove(&(due, stream));
             }
-            State::Queued | State::Admitted | State::Ended(_) => {}
+            State::Admitted | State::Ended(_) => {}
             State::Rejected | State::Closed => {
                 // Within twice the deadline, no batch in flight asks about it any more.
                 if request.in_flight() {

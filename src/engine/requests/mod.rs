@@ -55,7 +55,7 @@ use local::Local;
 use pairs::Pairs;
 use queued::Lines;
 use renewals::Renewals;
-use request::{Request, State};
+use request::{AwaitsBody, Request, State};
 
 /// The number of decided requests, by decision.
 #[derive(Clone, Copy, Debug, Default)]
@@ -179,7 +179,8 @@ impl Requests {
 
     /// True if a request still waits for the store.
     pub fn waits(&self, stream: StreamId) -> bool {
-        let asks = |request: &Request| matches!(request.state, State::AwaitsBody { asks: true, .. });
+        let asks =
+            |request: &Request| matches!(request.state, State::AwaitsBody(AwaitsBody { asks: true, .. }));
         self.requests.get(&stream).is_some_and(|request| request.waits() || asks(request))
     }
 

@@ -21,10 +21,11 @@
 //! - No request waits past its `max_wait`, also if the store has not answered yet: a grant that comes later is refunded.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::rc::Rc;
 
 use super::Requests;
-use super::request::{Request, State};
+use super::request::{Request, State, Waiting};
 use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
@@ -68,8 +69,6 @@ pub(super) struct Queued {
     denial: Decision,
     /// The uptime at which it has waited for long enough.
     until: Micros,
-    /// True while the store is asked about it.
-    asks: bool,
 }
 
 /// The permit queue of requests for one subject whose checks are alike.
@@ -95,8 +94,17 @@ struct Line {
 }
 
 impl Line {
+    /// A request no longer asks.
+    fn answered(&mut self, granted: bool) {
+        self.asking = self.asking.saturating_sub(1);
+        self.all_granted &= granted;
+        if granted {
+            self.pause = SHORTEST;
+        }
+    }
+
     fn set_due(&mut self, all: &mut Due, due: Option<Micros>) {
-        if let Some(due) = std::mem::replace(&mut self.due, due) {
+        if let Some(due) = mem::replace(&mut self.due, due) {
             all.remove(&(due, self.number));
         }
         if let Some(due) = due {
@@ -112,7 +120,7 @@ impl Line {
         if self.requests.is_empty() {
             return self.set_due(all, None);
         }
-        let at_once = std::mem::take(&mut self.released) || std::mem::take(&mut self.all_granted);
+        let at_once = mem::take(&mut self.released) || mem::take(&mut self.all_granted);
         let due = if at_once { AT_ONCE } else { now.plus(self.pause) };
         self.pause = if at_once { SHORTEST } else { self.pause.plus(self.pause).min(LONGEST) };
         self.set_due(all, Some(due));
@@ -259,34 +267,25 @@ impl Lines {
         true
     }
 
-    /// A request no longer asks.
-    fn answered(&mut self, queued: &mut Queued, granted: bool) {
-        if std::mem::take(&mut queued.asks)
-            && let Some(line) = self.line(&queued.line)
-        {
-            line.asking = line.asking.saturating_sub(1);
-            line.all_granted &= granted;
-            if granted {
-                line.pause = SHORTEST;
-            }
-        }
-    }
-
-    /// A request in a queue is denied: it has asked, or has just joined.
-    fn denied(&mut self, queued: &mut Queued, now: Micros) {
-        self.answered(queued, false);
+    /// A request in a queue is denied: it `asked`, or has just joined.
+    fn denied(&mut self, queued: &Queued, asked: bool, now: Micros) {
         let Some(line) = self.line(&queued.line) else { return };
+        if asked {
+            line.answered(false);
+        }
         line.denial = queued.denial.clone();
         if line.due.is_none() {
             self.plan(&queued.line, now);
         }
     }
 
-    /// A request leaves its queue. `granted` says whether it has asked and was granted.
-    pub(super) fn leave(&mut self, stream: StreamId, mut queued: Queued, granted: bool, now: Micros) {
+    /// A request leaves its queue. If it was asking, `granted` says whether it was granted.
+    pub(super) fn leave(&mut self, stream: StreamId, queued: &Queued, granted: Option<bool>, now: Micros) {
         self.ends.remove(&(queued.until, stream));
-        self.answered(&mut queued, granted);
         let Some(line) = self.line(&queued.line) else { return };
+        if let Some(granted) = granted {
+            line.answered(granted);
+        }
         line.requests.retain(|(_, other)| *other != stream);
         if line.due.is_none() || line.requests.is_empty() {
             self.plan(&queued.line, now);
@@ -303,34 +302,35 @@ impl Requests {
         let Some(request) = self.requests.get_mut(&stream) else { return false };
         let denied = denied_by_queue(request, &self.config);
         let (came, number) = request.arrived;
-        let former = request.queued.take();
+        let State::Waiting(waiting) = &mut request.state else { return false };
+        // If it has waited in a queue before, it has asked again.
+        let former = waiting.queued.take();
         let until = |queue: &Queue| former.as_ref().map_or(came.plus(queue.max_wait), |queued| queued.until);
         let denied = denied.filter(|(_, queue, _)| until(queue) > now.uptime);
         let Some((place, queue, denial)) = denied else {
             if let Some(queued) = former {
                 let answer = request.parts.get(queued.part).and_then(|part| part.answer.as_ref());
                 let granted = answer.and_then(CheckAnswer::decision).is_none_or(|decision| decision.granted);
-                self.lines.leave(stream, *queued, granted, now.uptime);
+                self.lines.leave(stream, &queued, Some(granted), now.uptime);
             }
             return false;
         };
         let Some(part) = request.parts.get_mut(place) else { return false };
         let until = until(&queue);
         let is_new = former.is_none();
-        let mut queued = match former {
+        let queued = match former {
             Some(queued) => Box::new(Queued { denial, ..*queued }),
             None => {
                 let line = Rc::clone(&part.check);
-                Box::new(Queued { line, part: place, denial, until, asks: false })
+                Box::new(Queued { line, part: place, denial, until })
             }
         };
         if is_new && !self.lines.join((number, stream), &queued, queue.max_waiting) {
             return false;
         }
         part.answer = None;
-        self.lines.denied(&mut queued, now.uptime);
-        request.queued = Some(queued);
-        request.state = State::Queued;
+        self.lines.denied(&queued, !is_new, now.uptime);
+        request.state = State::Queued(queued);
         true
     }
 
@@ -355,13 +355,16 @@ impl Requests {
         let mut streams = Vec::new();
         for &(_, stream) in line.requests.iter().take(ASK_TOGETHER) {
             let Some(request) = self.requests.get_mut(&stream) else { continue };
-            let Some(queued) = request.queued.as_mut() else { continue };
+            let State::Queued(queued) = &request.state else { continue };
             let asks_for = request.parts.get(queued.part).map(|part| part.check.cost);
             // Requests of one cost share a task, and get its grants in their order.
             if *cost.get_or_insert(asks_for) != asks_for {
                 break;
             }
-            (queued.asks, request.state) = (true, State::Waiting);
+            let asks = State::Waiting(Waiting::default());
+            if let State::Queued(queued) = mem::replace(&mut request.state, asks) {
+                request.state = State::Waiting(Waiting { queued: Some(queued), ..Waiting::default() });
+            }
             streams.push(stream);
         }
         if streams.is_empty() {
@@ -386,17 +389,20 @@ impl Requests {
     /// A request in a queue, if it is in one, waits no longer: it is rejected by the last denial.
     pub fn end_queue(&mut self, stream: StreamId, now: Now) {
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        let Some(queued) = request.queued.take() else { return };
+        let (queued, asked) = match mem::replace(&mut request.state, State::Waiting(Waiting::default())) {
+            State::Queued(queued) => (queued, false),
+            State::Waiting(Waiting { queued: Some(queued), .. }) => (queued, true),
+            other => return request.state = other,
+        };
         if let Some(part) = request.parts.get_mut(queued.part) {
             part.answer = Some(CheckAnswer::Store(queued.denial.clone()));
         }
-        if matches!(request.state, State::Queued) {
-            request.state = State::Waiting;
+        if !asked {
             self.waiting = self.waiting.saturating_add(1);
         }
         // It came too long ago to join a permit queue again.
         request.arrived.0 = Micros::ZERO;
-        self.lines.leave(stream, *queued, false, now.uptime);
+        self.lines.leave(stream, &queued, asked.then_some(false), now.uptime);
         self.decide(stream, now);
     }
 }

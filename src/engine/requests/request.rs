@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One request while it is open: its checks, what is known about each, and its state.
 
+use std::mem;
 use std::rc::Rc;
 
 use super::queued::Queued;
@@ -77,21 +78,33 @@ impl Receipt {
     }
 }
 
+/// A request waits for its body.
+#[derive(Debug)]
+pub(super) struct AwaitsBody {
+    /// The hash of where its client is.
+    pub client: u64,
+    /// True if the store was asked about it.
+    pub asks: bool,
+    /// The policy whose response it gets if its body is late.
+    pub waits_for: Option<usize>,
+}
+
+/// A request waits for the stores.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// The loop time until which it waits.
+    pub deadline: Micros,
+    /// Its place in a permit queue, if it is at the head of one and asks again.
+    pub queued: Option<Box<Queued>>,
+}
+
 #[derive(Debug)]
 pub(super) enum State {
     /// It has to have its body before policies can tell what applies to it. Its parts are those that deny it in any event.
-    AwaitsBody {
-        /// The hash of where its client is.
-        client: u64,
-        /// True if the store was asked about it.
-        asks: bool,
-        /// The policy whose response it gets if its body is late.
-        waits_for: Option<usize>,
-    },
-    /// It waits for the store.
-    Waiting,
+    AwaitsBody(AwaitsBody),
+    Waiting(Waiting),
     /// It waits for a permit of a `concurrency` limit, and the store is not asked about it now.
-    Queued,
+    Queued(Box<Queued>),
     /// It is admitted, and waits for its turn in the limits with `max_delay`.
     Held {
         due: Micros,
@@ -123,19 +136,13 @@ pub(super) struct Request {
     pub is_enquiry: bool,
     /// The uptime at which it came, and its number in the order in which requests came.
     pub arrived: (Micros, u64),
-    /// The loop time until which it waits for the store.
-    pub deadline: Micros,
-    /// The permit queue in which it waits.
-    pub queued: Option<Box<Queued>>,
     /// The ids by which a rejection in JSON-RPC names it.
     pub json_rpc_ids: Option<Box<Ids>>,
 }
 
 impl Request {
     pub const fn new(parts: InlineVec<Part>, state: State, arrived: (Micros, u64)) -> Self {
-        let (is_enquiry, deadline) = (false, Micros::ZERO);
-        let told = false;
-        Self { parts, state, told, is_enquiry, arrived, deadline, queued: None, json_rpc_ids: None }
+        Self { parts, state, told: false, is_enquiry: false, arrived, json_rpc_ids: None }
     }
 
     /// It is admitted now. From now on its response is watched, if a policy settles its cost.
@@ -150,8 +157,19 @@ impl Request {
         }
     }
 
+    /// Rejects it, because its body is late. `None` if it does not wait for its body.
+    pub fn reject_late(&mut self) -> Option<AwaitsBody> {
+        match mem::replace(&mut self.state, State::Rejected) {
+            State::AwaitsBody(awaits) => Some(awaits),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+
     pub fn waits(&self) -> bool {
-        matches!(self.state, State::Waiting)
+        matches!(self.state, State::Waiting(_))
     }
 
     pub fn in_flight(&self) -> bool {

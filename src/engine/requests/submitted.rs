@@ -9,7 +9,7 @@ use super::Requests;
 use super::denied::Denied;
 use super::lease::{Leases, Served};
 use super::local::Local;
-use super::request::{Part, Receipt, Request, State};
+use super::request::{Part, Receipt, Request, State, Waiting};
 use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
@@ -37,7 +37,7 @@ impl Requests {
         let mut parts = checks.map(part);
         self.borrow(&mut parts, now);
         self.came = self.came.wrapping_add(1);
-        let request = Request::new(parts, State::Waiting, (now.uptime, self.came));
+        let request = Request::new(parts, State::Waiting(Waiting::default()), (now.uptime, self.came));
         let mut request = Request { is_enquiry, ..request };
         // One enforced denial is enough: then no lease is used for the other parts. A part that a loan admits is no denial.
         let denies = |part: &Part| part.denies(&self.config) && part.check.mode == Mode::Enforce;
@@ -114,7 +114,9 @@ impl Requests {
             }
         }
         let (deadline, store) = latest;
-        request.deadline = deadline;
+        if let State::Waiting(waiting) = &mut request.state {
+            waiting.deadline = deadline;
+        }
         if let Some(deadlines) = self.deadlines.get_mut(usize::from(store)) {
             deadlines.push_back((deadline, stream));
         }
