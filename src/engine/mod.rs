@@ -497,7 +497,7 @@ impl Engine {
         let on_uptime = Micros::earliest([
             self.requests.next_held(),
             self.requests.next_of_bodies(),
-            self.requests.lines.next(),
+            self.requests.permit_queues.next(),
             self.stores.iter().filter_map(Dispatch::opens).min(),
             self.requests.next_sync(),
             self.requests.next_renewal(),
@@ -562,7 +562,7 @@ impl Engine {
     /// The number of requests that wait for a permit of a `concurrency` limit.
     #[must_use]
     pub fn queued(&self) -> u64 {
-        self.requests.lines.len() as u64
+        self.requests.permit_queues.len() as u64
     }
 
     /// The units that this region has granted, and has yet to charge in others, each of them counted.

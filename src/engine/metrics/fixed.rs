@@ -74,7 +74,7 @@ metrics! {
     model_unknown = engine.requests.tally.totals.model_unknown, "Requests rejected because no price is known for their model, under `on_unknown_model: deny`.";
     exempt = engine.requests.tally.totals.exempt, "Requests admitted by the `exempt` list of the configuration.";
     enquiries = engine.requests.decided.enquiries, "Enquiries answered.";
-    queued = engine.requests.lines.queued, "Requests that waited for a permit of a `concurrency` limit.";
+    queued = engine.requests.permit_queues.queued, "Requests that waited for a permit of a `concurrency` limit.";
     batches = engine.stores.iter().map(|store| store.sent().0).sum(), "Batches sent to Redis.";
     commands = engine.stores.iter().map(|store| store.sent().1).sum(), "Commands sent to Redis.";
     settled = engine.requests.settled.requests, "Requests whose true cost their response told.";

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::lease::Served;
 use super::loans::Loan;
-use super::request::{Part, Receipt};
+use super::request::{PolicyCheck, Receipt};
 use super::{Effect, Requests, debits};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
@@ -17,33 +17,36 @@ use crate::policy::{Across, Check, Mode};
 use crate::time::Micros;
 
 impl Requests {
-    /// Some parts of a request exceed the parts of this region. If other regions have lent something for each of them, that counts. A
+    /// Some checks of a request exceed the shares of this region. If other regions have lent something for each of them, that counts. A
     /// request that is rejected all the same borrows nothing.
-    pub(super) fn borrow(&mut self, parts: &mut [Part], now: Now) {
+    pub(super) fn borrow(&mut self, checks: &mut [PolicyCheck], now: Now) {
         let config = Rc::clone(&self.config);
-        let exceeds = |part: &&mut Part| part.exceeds(&config);
-        let is_enforced = |part: &Part| part.check.mode == Mode::Enforce;
-        let rejects = |part: &Part| part.denies(&config) && is_enforced(part) && !part.exceeds(&config);
-        if !parts.iter().any(|part| part.exceeds(&config)) || parts.iter().any(rejects) {
+        let exceeds = |policy_check: &&mut PolicyCheck| policy_check.exceeds(&config);
+        let is_enforced = |policy_check: &PolicyCheck| policy_check.check.mode == Mode::Enforce;
+        let rejects = |policy_check: &PolicyCheck| {
+            policy_check.denies(&config) && is_enforced(policy_check) && !policy_check.exceeds(&config)
+        };
+        if !checks.iter().any(|policy_check| policy_check.exceeds(&config)) || checks.iter().any(rejects) {
             return;
         }
         let leases = &self.leases;
         let mut is_missing = false;
-        for part in parts.iter_mut().filter(exceeds) {
-            let serves = |lent: &Rc<Check>| leases.serves(lent, part.check.cost, now.host);
-            is_missing |= !self.loans.want(&part.check, &serves) && is_enforced(part);
+        for policy_check in checks.iter_mut().filter(exceeds) {
+            let serves = |lent: &Rc<Check>| leases.serves(lent, policy_check.check.cost, now.host);
+            is_missing |= !self.loans.want(&policy_check.check, &serves) && is_enforced(policy_check);
         }
-        for part in parts.iter_mut().filter(exceeds).filter(|_| !is_missing) {
-            let Some(plan) = config.plan(&part.check) else { continue };
-            let serve = |lent: &Rc<Check>| self.leases.serve(lent, part.check.cost, plan.limits(), now.host);
-            if let Some((Served { decision, receipt }, pays)) = self.loans.serve(&part.check, serve) {
+        for policy_check in checks.iter_mut().filter(exceeds).filter(|_| !is_missing) {
+            let Some(plan) = config.plan(&policy_check.check) else { continue };
+            let serve =
+                |lent: &Rc<Check>| self.leases.serve(lent, policy_check.check.cost, plan.limits(), now.host);
+            if let Some((Served { decision, receipt }, pays)) = self.loans.serve(&policy_check.check, serve) {
                 self.borrowed = self.borrowed.saturating_add(1);
                 self.tally.units(&pays, UnitKind::Reserved, pays.cost, receipt.at);
                 if let Some(borrowed) = self.borrowed_of.get_mut(usize::from(pays.store)) {
                     *borrowed = borrowed.saturating_add(1);
                 }
-                part.answer = Some(CheckAnswer::Lease(decision));
-                (part.receipt, part.check) = (Some(Receipt::Store(receipt)), pays);
+                policy_check.answer = Some(CheckAnswer::Lease(decision));
+                (policy_check.receipt, policy_check.check) = (Some(Receipt::Store(receipt)), pays);
             }
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of a request get their answers: those of the store, or, if it does not answer, those of `on_failure`.
+//! The checks of a request get their answers: those of the store, or, if it does not answer, those of `on_failure`.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -48,7 +48,7 @@ impl Requests {
             }
             // Requests may wait for these permits.
             (Work::Settle { due: Due::Release(_), .. }, End::Settled) if self.config.queues => {
-                self.lines.released(check, now.uptime);
+                self.permit_queues.released(check, now.uptime);
             }
             (Work::Lend { .. } | Work::Settle { .. }, _) => {}
         }
@@ -151,7 +151,7 @@ impl Requests {
         }
     }
 
-    /// A part of a request gets this answer, and the grant if there is one. A grant that comes too late is kept or refunded.
+    /// A check of a request gets this answer, and the grant if there is one. A grant that comes too late is kept or refunded.
     pub(super) fn deliver(
         &mut self,
         to: Waiter,
@@ -169,17 +169,17 @@ impl Requests {
             // send them for free. But a permit must not outlive its request.
             return receipt.iter().for_each(|receipt| self.settle(check, Due::Release(1), receipt, now));
         };
-        let Some(part) = request.parts.get_mut(to.part) else {
+        let Some(policy_check) = request.checks.get_mut(to.part) else {
             // The check was asked before the request's body came.
             self.deny_without_body(to.stream, now);
             return;
         };
-        part.in_flight = false;
+        policy_check.in_flight = false;
         match request.state {
             // Nothing was asked but what is answered above.
             State::AwaitsBody(_) => {}
-            State::Waiting(_) if part.answer.is_none() => {
-                (part.answer, part.receipt) = (Some(answer), receipt);
+            State::Waiting(_) if policy_check.answer.is_none() => {
+                (policy_check.answer, policy_check.receipt) = (Some(answer), receipt);
                 if request.is_answered() {
                     self.conclude(to.stream, now);
                 }
@@ -188,14 +188,14 @@ impl Requests {
             // Permits are released when the request ends.
             State::Waiting(_) | State::Queued(_) | State::Held { .. } | State::Admitted => {
                 let Some(grant) = receipt else { return };
-                let before = part.receipt.replace(grant);
-                let paid = std::mem::replace(&mut part.check, Rc::clone(check));
+                let before = policy_check.receipt.replace(grant);
+                let paid = std::mem::replace(&mut policy_check.check, Rc::clone(check));
                 if let Some(before) = before {
                     self.refund_all(&paid, &before, now);
                 }
             }
             State::Ended(ref costs) => {
-                let (cost, before) = (costs.get(to.part).copied().flatten(), part.receipt.take());
+                let (cost, before) = (costs.get(to.part).copied().flatten(), policy_check.receipt.take());
                 self.forget_closed(to.stream);
                 let Some(grant) = receipt else { return };
                 match (cost, before) {
@@ -215,13 +215,19 @@ impl Requests {
         }
     }
 
-    /// Decides parts of a waiting request without the store: those that have no answer yet and that `stops` selects. The other parts go on
+    /// Decides checks of a waiting request without the store: those that have no answer yet and that `stops` selects. The others go on
     /// waiting.
     pub fn stop_waiting(&mut self, stream: StreamId, stops: &dyn Fn(usize, &Check) -> bool, now: Now) {
         let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else { return };
-        for (index, part) in request.parts.iter_mut().enumerate() {
-            if part.answer.is_none() && stops(index, &part.check) {
-                fall_back(part, &self.config, &mut self.denied, (&mut self.local, &mut self.tally), now);
+        for (index, policy_check) in request.checks.iter_mut().enumerate() {
+            if policy_check.answer.is_none() && stops(index, &policy_check.check) {
+                fall_back(
+                    policy_check,
+                    &self.config,
+                    &mut self.denied,
+                    (&mut self.local, &mut self.tally),
+                    now,
+                );
             }
         }
         if request.is_answered() {
@@ -247,7 +253,8 @@ impl Requests {
                 if waiting.is_some() && deadline > now.loop_time {
                     break;
                 }
-                if let Some(late) = waiting.and_then(|of| of.parts.iter().find(|part| part.answer.is_none()))
+                if let Some(late) =
+                    waiting.and_then(|of| of.checks.iter().find(|policy_check| policy_check.answer.is_none()))
                 {
                     stores.count_failure(late.check.store, StoreFailure::Timeout);
                 }

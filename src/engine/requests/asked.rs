@@ -77,11 +77,11 @@ impl Requests {
         }
     }
 
-    /// Notes whether a batch in flight asks about this part of a request.
+    /// Notes whether a batch in flight asks about this check of a request.
     pub(super) fn mark(&mut self, waiter: Waiter, in_flight: bool) {
         let request = self.requests.get_mut(&waiter.stream);
-        if let Some(part) = request.and_then(|request| request.parts.get_mut(waiter.part)) {
-            part.in_flight = in_flight;
+        if let Some(policy_check) = request.and_then(|request| request.checks.get_mut(waiter.part)) {
+            policy_check.in_flight = in_flight;
         }
         if !in_flight {
             self.forget_closed(waiter.stream);

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
-use super::request::{AwaitsBody, Part, Request, State, Waiting};
+use super::request::{AwaitsBody, PolicyCheck, Request, State, Waiting};
 use super::submitted::enforced;
 use super::{Effect, Requests};
 use crate::config::BeforeBody;
@@ -116,9 +116,9 @@ impl Requests {
     pub fn await_body(&mut self, stream: StreamId, before: BeforeBody, now: Now) -> bool {
         let client = self.awaited.client(before.client);
         let state = State::AwaitsBody(AwaitsBody { client, asks: false, waits_for: before.waits_for });
-        let parts = before.checks.map(Part::new);
-        let request = Request::new(parts, state, (now.uptime, 0));
-        let is_to_be_asked = !request.parts.is_empty();
+        let checks = before.checks.map(PolicyCheck::new);
+        let request = Request::new(checks, state, (now.uptime, 0));
+        let is_to_be_asked = !request.checks.is_empty();
         self.requests.insert(stream, request);
         // A request that is denied needs no place.
         if self.deny_without_body(stream, now) {
@@ -165,9 +165,9 @@ impl Requests {
             let Some(request) = self.requests.get_mut(&stream) else { continue };
             let State::AwaitsBody(awaits) = &mut request.state else { continue };
             awaits.asks = true;
-            for (place, part) in (BEFORE_BODY..).zip(&request.parts) {
-                if let Ok(slots) = stores.admits(&part.check, now) {
-                    let check = Rc::new(Check { mode: Mode::Enquiry, ..(*part.check).clone() });
+            for (place, policy_check) in (BEFORE_BODY..).zip(&request.checks) {
+                if let Ok(slots) = stores.admits(&policy_check.check, now) {
+                    let check = Rc::new(Check { mode: Mode::Enquiry, ..(*policy_check.check).clone() });
                     stores.ask(&check, Waiter { stream, part: place }, slots, now);
                 }
             }
@@ -191,10 +191,11 @@ impl Requests {
     pub(super) fn deny_without_body(&mut self, stream: StreamId, now: Now) -> bool {
         let Some(request) = self.requests.get_mut(&stream) else { return false };
         let State::AwaitsBody(AwaitsBody { client, .. }) = request.state else { return false };
-        for part in &mut request.parts {
-            part.answer = self.denied.look_up(&part.check, now.host).map(CheckAnswer::DeniedUntil);
+        for policy_check in &mut request.checks {
+            policy_check.answer =
+                self.denied.look_up(&policy_check.check, now.host).map(CheckAnswer::DeniedUntil);
         }
-        let is_denied = request.parts.iter().any(|part| part.answer.is_some());
+        let is_denied = request.checks.iter().any(|policy_check| policy_check.answer.is_some());
         if is_denied {
             let came = request.arrived.0;
             request.state = State::Waiting(Waiting::default());

@@ -2,7 +2,7 @@
 //! The stream of a request is closed. The engine settles what the request took, and forgets it as soon as no batch in flight asks
 //! about it.
 
-use super::request::{AwaitsBody, Part, Receipt, Request, State, Waiting};
+use super::request::{AwaitsBody, PolicyCheck, Receipt, Request, State, Waiting};
 use super::{Effect, Requests};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
@@ -19,11 +19,11 @@ impl Requests {
             }
             State::Waiting(Waiting { queued, .. }) => {
                 if let Some(queued) = queued {
-                    self.lines.leave(stream, &queued, Some(false), now.uptime);
+                    self.permit_queues.leave(stream, &queued, Some(false), now.uptime);
                 }
                 self.stopped_waiting(stream);
             }
-            State::Queued(queued) => self.lines.leave(stream, &queued, None, now.uptime),
+            State::Queued(queued) => self.permit_queues.leave(stream, &queued, None, now.uptime),
             State::Held { due, .. } => {
                 self.held.remove(&(due, stream));
             }
@@ -38,8 +38,8 @@ impl Requests {
             }
         }
         let mut late = Vec::new();
-        for (place, Part { check, receipt, settling, in_flight, renews, .. }) in
-            request.parts.iter_mut().enumerate()
+        for (place, PolicyCheck { check, receipt, settling, in_flight, renews, .. }) in
+            request.checks.iter_mut().enumerate()
         {
             let settle = self.config.settle(check);
             let cost = settling.as_mut().map(|settling| settling.at_end(settle, check.cost, now.uptime));

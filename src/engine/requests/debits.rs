@@ -15,7 +15,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::pairs::Pairs;
+use super::region_units::RegionUnits;
 use crate::config::Config;
 use crate::engine::dispatch::Charges;
 use crate::engine::generations::Seed;
@@ -51,13 +51,13 @@ pub(in crate::engine) struct Debits {
     interval: Micros,
     subjects: HashMap<Subject, Debt, Seed>,
     /// The subjects, in the order in which they are charged.
-    line: VecDeque<Subject>,
+    queue: VecDeque<Subject>,
     /// The uptime of the next sync, while any charge waits or is in flight.
     due: Option<Micros>,
     waiting: u64,
     pub counts: Counts,
     /// The units whose charge is not confirmed, of each policy in each region.
-    unanswered: Pairs,
+    unanswered: RegionUnits,
     is_retired: bool,
 }
 
@@ -80,7 +80,7 @@ struct Peer {
     /// When the oldest of what waits was granted, at the earliest.
     since: Option<Micros>,
     /// When it last did not take all that waited.
-    refused: Micros,
+    refused_at: Micros,
     /// The units of each sync that are in flight, and when the oldest of them was granted.
     in_flight: VecDeque<(Micros, u64)>,
 }
@@ -96,7 +96,7 @@ impl Peer {
     }
 
     /// Subtracts this number of units from those that wait.
-    fn waits_less(&mut self, units: u64) {
+    fn subtract_waiting(&mut self, units: u64) {
         self.waiting = self.waiting.saturating_sub(units);
         if self.waiting == 0 {
             self.since = None;
@@ -148,18 +148,18 @@ impl Debits {
             waiting: 0,
             counts: Counts::default(),
             since: None,
-            refused: Micros::ZERO,
+            refused_at: Micros::ZERO,
             in_flight: VecDeque::new(),
         });
         Self {
             peers: peers.collect(),
             interval,
             subjects: HashMap::with_hasher(seed),
-            line: VecDeque::new(),
+            queue: VecDeque::new(),
             due: None,
             waiting: 0,
             counts: Counts::default(),
-            unanswered: Pairs::new(config),
+            unanswered: RegionUnits::new(config),
             is_retired: false,
         }
     }
@@ -177,12 +177,12 @@ impl Debits {
         }
         let due = if self.is_retired { now } else { now.plus(self.interval) };
         // Charges that are only in flight do not hasten the next sync.
-        if self.line.is_empty() {
+        if self.queue.is_empty() {
             self.due = Some(due);
         }
-        let line = &mut self.line;
+        let queue = &mut self.queue;
         let debt = self.subjects.entry(subject).or_insert_with_key(|subject| {
-            line.push_back(subject.clone());
+            queue.push_back(subject.clone());
             Debt { owed: InlineVec::repeat(0, count), queued: now, latest: now, most, span }
         });
         debt.latest = now;
@@ -205,7 +205,7 @@ impl Debits {
         for (peer, owed) in self.peers.iter_mut().zip(&mut debt.owed) {
             let less = units.min(*owed);
             *owed = owed.saturating_sub(less);
-            peer.waits_less(less);
+            peer.subtract_waiting(less);
             self.unanswered.take((check.policy, peer.store), less);
             self.waiting = self.waiting.saturating_sub(less);
         }
@@ -260,15 +260,15 @@ impl Debits {
         let ready = self.peers.iter_mut().map(|peer| {
             let takes = takes(peer.store);
             if takes != Charges::All {
-                peer.refused = now;
+                peer.refused_at = now;
             }
             (takes, 0_u64)
         });
         let mut ready: InlineVec<_> = ready.collect();
         let mut charges = Vec::new();
-        let mut left = self.line.len();
+        let mut left = self.queue.len();
         while left > 0
-            && let Some(subject) = self.line.pop_front_if(|_| charges.len() < MAX_CHARGES)
+            && let Some(subject) = self.queue.pop_front_if(|_| charges.len() < MAX_CHARGES)
         {
             left = left.saturating_sub(1);
             let Some(Debt { owed, latest, span, queued, .. }) = self.subjects.get_mut(&subject) else {
@@ -303,22 +303,22 @@ impl Debits {
                 charges.push(Charge { check: Rc::new(Check { store: peer.store, ..check.clone() }), units });
             }
             if owed.iter().any(|owed| *owed > 0) {
-                self.line.push_back(subject);
+                self.queue.push_back(subject);
             } else {
                 self.subjects.remove(&subject);
             }
         }
         // The subjects that were not looked at are first in the queue.
-        let next = self.line.front().filter(|_| left > 0).and_then(|subject| self.subjects.get(subject));
+        let next = self.queue.front().filter(|_| left > 0).and_then(|subject| self.subjects.get(subject));
         for (peer, (_, sent)) in self.peers.iter_mut().zip(ready) {
             if sent > 0 {
                 peer.sent(peer.since.unwrap_or(now), sent);
                 self.counts.sent = self.counts.sent.saturating_add(sent);
             }
             // The region has taken all that is owed by a subject that came to its place later.
-            let queued = next.map(|next| next.queued).filter(|queued| *queued > peer.refused);
+            let queued = next.map(|next| next.queued).filter(|queued| *queued > peer.refused_at);
             peer.since = peer.since.map(|since| queued.map_or(since, |queued| queued.max(since)));
-            peer.waits_less(0);
+            peer.subtract_waiting(0);
         }
         if self.is_retired {
             self.drop_all();
@@ -334,10 +334,10 @@ impl Debits {
         for peer in &mut self.peers {
             peer.dropped(peer.waiting);
             self.counts.dropped = self.counts.dropped.saturating_add(peer.waiting);
-            peer.waits_less(peer.waiting);
+            peer.subtract_waiting(peer.waiting);
         }
         self.waiting = 0;
-        self.line.clear();
+        self.queue.clear();
         self.subjects.clear();
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All parts of a request are answered: it is admitted, held or rejected.
+//! All checks of a request are answered: it is admitted, held or rejected.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::request::{Part, State};
+use super::request::{PolicyCheck, State};
 use super::{Effect, Requests};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
@@ -18,7 +18,7 @@ use crate::time::Micros;
 const MAX_HELD: usize = 4_096;
 
 impl Requests {
-    /// The last part of a request that waited is answered.
+    /// The last check of a request that waited is answered.
     pub(super) fn conclude(&mut self, stream: StreamId, now: Now) {
         self.borrow_for(stream, now);
         self.decide(stream, now);
@@ -28,18 +28,18 @@ impl Requests {
     pub(super) fn borrow_for(&mut self, stream: StreamId, now: Now) {
         let config = &self.config;
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        // To move the parts costs more than to look at them, and hardly any request needs a loan.
-        if !request.parts.iter().any(|part| part.exceeds(config)) {
+        // To move the checks costs more than to look at them, and hardly any request needs a loan.
+        if !request.checks.iter().any(|policy_check| policy_check.exceeds(config)) {
             return;
         }
-        let mut parts = std::mem::take(&mut request.parts);
-        self.borrow(&mut parts, now);
+        let mut checks = std::mem::take(&mut request.checks);
+        self.borrow(&mut checks, now);
         if let Some(request) = self.requests.get_mut(&stream) {
-            request.parts = parts;
+            request.checks = checks;
         }
     }
 
-    /// All parts are answered: the request is admitted, held or rejected.
+    /// All checks are answered: the request is admitted, held or rejected.
     pub(super) fn decide(&mut self, stream: StreamId, now: Now) {
         self.stopped_waiting(stream);
         if self.queue(stream, now) {
@@ -47,9 +47,10 @@ impl Requests {
             return;
         }
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        let fell_back =
-            |part: &Part| matches!(part.answer, Some(CheckAnswer::Unavailable | CheckAnswer::Local(_)));
-        if request.parts.iter().any(fell_back) {
+        let fell_back = |policy_check: &PolicyCheck| {
+            matches!(policy_check.answer, Some(CheckAnswer::Unavailable | CheckAnswer::Local(_)))
+        };
+        if request.checks.iter().any(fell_back) {
             self.decided.fallback = self.decided.fallback.saturating_add(1);
         }
         if self.config.journal.is_some() {
@@ -93,9 +94,10 @@ impl Requests {
                 self.decided.banned = self.decided.banned.saturating_add(is_banned.into());
                 rejection.name_calls(request.json_rpc_ids.as_deref());
                 // Refund the grants of the policies that did not deny it.
-                let granted = request.parts.iter_mut();
-                let granted = granted
-                    .filter_map(|part| Some((Rc::clone(&part.check), part.receipt.take()?, part.renews)));
+                let granted = request.checks.iter_mut();
+                let granted = granted.filter_map(|policy_check| {
+                    Some((Rc::clone(&policy_check.check), policy_check.receipt.take()?, policy_check.renews))
+                });
                 for (check, receipt, renews) in granted.collect::<InlineVec<_>>() {
                     self.refund(&check, &receipt, now);
                     // Otherwise the permit is released when the renewal is answered.

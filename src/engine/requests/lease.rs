@@ -23,7 +23,7 @@ use std::mem;
 use std::rc::Rc;
 
 use super::denied;
-use super::pairs::Pairs;
+use super::region_units::RegionUnits;
 use crate::decision::{Decision, LimitStatus};
 use crate::engine::generations::Seed;
 use crate::inline_vec::InlineVec;
@@ -54,7 +54,7 @@ pub(super) struct Leases {
     /// The number of units on lease now.
     held: u64,
     /// The units that other regions have lent.
-    pub on_loan: Pairs,
+    pub on_loan: RegionUnits,
     /// The latest time seen: an earlier one means that the clock was set back.
     latest: Micros,
     /// The worker is about to end: it reserves nothing in advance.
@@ -160,7 +160,7 @@ pub(super) struct Served {
 }
 
 impl Leases {
-    pub fn new(on_loan: Pairs, seed: Seed) -> Self {
+    pub fn new(on_loan: RegionUnits, seed: Seed) -> Self {
         Self {
             on_loan,
             subjects: HashMap::with_hasher(seed),
@@ -432,7 +432,7 @@ mod tests {
     fn a_subject_has_one_place_whatever_its_requests_cost() {
         let (now, duration) = (Micros(1), Micros::from_secs(1));
         let lease = Lease { max: 4, min: 4, duration, is_auto: false };
-        let mut leases = Leases::new(Pairs::default(), Seed(1));
+        let mut leases = Leases::new(RegionUnits::default(), Seed(1));
         let check = |cost| Rc::new(Check { cost, ..Check::one(0, b"{p|s}") });
         // At most four requests at the cost of the one that asks, with what has been asked for already. Those that cost nothing take none.
         let taken = [5, 3, 10, 0].map(|cost| leases.take(&check(cost), lease, 2, now));
@@ -449,7 +449,7 @@ mod tests {
         let limits = [LeakyBucket::new(1, hour, 9, Micros::ZERO).unwrap().into()];
         let lease = Lease { max: 4, min: 4, duration: hour, is_auto: false };
         let check = Rc::new(Check::one(0, b"{p|s}"));
-        let mut leases = Leases::new(Pairs::default(), Seed(1));
+        let mut leases = Leases::new(RegionUnits::default(), Seed(1));
         for second in 0..100 {
             let now = Micros::from_secs(second);
             let mut advance = leases.take(&check, lease, 2, now);

@@ -21,7 +21,7 @@ use crate::time::Micros;
 /// The percentage of its share that a region never lends.
 pub(in crate::engine) const KEPT_PERCENT: u8 = 5;
 
-/// Loans are asked for at most this many subjects; the others have the part of this region.
+/// Loans are asked for at most this many subjects; the others have the share of this region.
 const MAX_SUBJECTS: usize = 4_096;
 
 /// In one sync, at most about this many loans are asked for; other subjects wait for the next.
@@ -47,7 +47,7 @@ pub(super) struct Loans {
     /// The others, and the uptime at which they are looked at again.
     later: VecDeque<(Micros, Subject)>,
     /// The uptime until which no loan is asked for.
-    rests: Micros,
+    paused_until: Micros,
 }
 
 /// The demand of one subject's requests on other regions.
@@ -69,7 +69,7 @@ struct Lender {
     /// The check that is charged with a request, so that it is settled there.
     pays: Rc<Check>,
     /// The number of units that it can be expected to lend.
-    good_for: u32,
+    expected: u32,
 }
 
 impl Demand {
@@ -77,7 +77,7 @@ impl Demand {
         let lender = |store| {
             let pays = Check { store, ..check.clone() };
             let asks = Check { cost: 1, kept_percent: KEPT_PERCENT, mode: Mode::Enforce, ..pays.clone() };
-            Lender { asks: Rc::new(asks), pays: Rc::new(pays), good_for: u32::MAX }
+            Lender { asks: Rc::new(asks), pays: Rc::new(pays), expected: u32::MAX }
         };
         Self { wanted: 0, max_cost: 0, lenders: (1..stores).map(lender).collect(), first: 0 }
     }
@@ -89,7 +89,7 @@ impl Demand {
         self.first = self.first.saturating_add(1).checked_rem(self.lenders.len()).unwrap_or(0);
         // None is written off: a region that had nothing to lend is asked for an eighth at least.
         let weight =
-            |lender: &Lender| u128::from(lender.good_for.clamp(units.div_ceil(8), units.max(1)).max(1));
+            |lender: &Lender| u128::from(lender.expected.clamp(units.div_ceil(8), units.max(1)).max(1));
         let all: u128 = self.lenders.iter().map(weight).sum();
         let (mut sum, mut divided) = (0_u128, 0_u128);
         let (before, from) = self.lenders.split_at_checked(self.first).unwrap_or_default();
@@ -107,10 +107,17 @@ impl Demand {
 impl Loans {
     pub fn new(stores: usize, interval: Micros, seed: Seed) -> Self {
         let (subjects, stores) = (HashMap::with_hasher(seed), u8::try_from(stores).unwrap_or(u8::MAX));
-        Self { stores, interval, subjects, now: Vec::new(), later: VecDeque::new(), rests: Micros::ZERO }
+        Self {
+            stores,
+            interval,
+            subjects,
+            now: Vec::new(),
+            later: VecDeque::new(),
+            paused_until: Micros::ZERO,
+        }
     }
 
-    /// A request exceeds the part of this region, so other regions are asked for loans. `serves` says whether the loan of one of them
+    /// A request exceeds the share of this region, so other regions are asked for loans. `serves` says whether the loan of one of them
     /// suffices for it. Returns whether one does.
     pub fn want(&mut self, check: &Rc<Check>, serves: &dyn Fn(&Rc<Check>) -> bool) -> bool {
         let subject = check.subject();
@@ -127,7 +134,7 @@ impl Loans {
         demand.lenders.iter().any(|lender| serves(&lender.asks))
     }
 
-    /// Serves a request that exceeds the part of this region: `serve` takes it from what one region has lent, if there is anything.
+    /// Serves a request that exceeds the share of this region: `serve` takes it from what one region has lent, if there is anything.
     /// Returns what that returned, and the check that pays for the request.
     pub fn serve<T>(
         &mut self,
@@ -154,7 +161,7 @@ impl Loans {
     /// The uptime at which something is to be asked for; zero for now.
     pub fn due(&self) -> Option<Micros> {
         let next = if self.now.is_empty() { self.later.front().map(|(due, _)| *due)? } else { Micros::ZERO };
-        Some(next.max(self.rests))
+        Some(next.max(self.paused_until))
     }
 
     /// Returns the loans to ask for now. `held` says how much of a subject is borrowed from one region already.
@@ -180,7 +187,7 @@ impl Loans {
             self.later.push_back((now.plus(self.interval), subject));
         }
         // If these were too many, the others wait.
-        self.rests = if loans.len() < MAX_LOANS { Micros::ZERO } else { now.plus(self.interval) };
+        self.paused_until = if loans.len() < MAX_LOANS { Micros::ZERO } else { now.plus(self.interval) };
         loans
     }
 
@@ -188,7 +195,7 @@ impl Loans {
     pub fn answered(&mut self, subject: &Subject, store: u8, (units, lent): (u32, u32)) {
         let lenders = self.subjects.get_mut(subject).map(|demand| &mut demand.lenders);
         if let Some(lender) = lenders.into_iter().flatten().find(|lender| lender.asks.store == store) {
-            lender.good_for = if lent >= units { u32::MAX } else { lent };
+            lender.expected = if lent >= units { u32::MAX } else { lent };
         }
     }
 }
@@ -201,9 +208,9 @@ mod tests {
         Rc::new(Check::one(0, format!("{{p|{subject}}}")))
     }
 
-    fn demand(stores: u8, good_for: &[u32]) -> Demand {
+    fn demand(stores: u8, expected: &[u32]) -> Demand {
         let mut demand = Demand::new(&check(0), stores);
-        demand.lenders.iter_mut().zip(good_for).for_each(|(lender, good_for)| lender.good_for = *good_for);
+        demand.lenders.iter_mut().zip(expected).for_each(|(lender, expected)| lender.expected = *expected);
         demand
     }
 
@@ -220,8 +227,8 @@ mod tests {
             ("the most", 32, &[], u32::MAX),
             ("some that had little to lend", 5, &[0, 3, ALL, 0], 100),
         ];
-        for (name, stores, good_for, wanted) in rows {
-            let mut demand = demand(stores, good_for);
+        for (name, stores, expected, wanted) in rows {
+            let mut demand = demand(stores, expected);
             let mut asked = vec![0_u64; stores.into()];
             for _ in 1..stores {
                 let parts = demand.divide(wanted, 1);
@@ -276,17 +283,17 @@ mod tests {
     }
 
     #[test]
-    fn a_lender_is_good_for_what_it_has_lent_or_for_all_if_that_was_all_it_was_asked_for() {
+    fn a_lender_is_expected_to_lend_what_it_lent_last_or_anything_if_it_lent_all_it_was_asked_for() {
         let mut loans = Loans::new(3, Micros::from_millis(100), Seed(1));
         loans.want(&check(0), &|_| false);
-        let good_for = |loans: &Loans| -> Vec<_> {
-            loans.subjects[&check(0).subject()].lenders.iter().map(|lender| lender.good_for).collect()
+        let expected_of = |loans: &Loans| -> Vec<_> {
+            loans.subjects[&check(0).subject()].lenders.iter().map(|lender| lender.expected).collect()
         };
         for (answer, expected) in [((10, 3), 3), ((3, 3), u32::MAX), ((3, 0), 0), ((3, 4), u32::MAX)] {
             loans.answered(&check(0).subject(), 2, answer);
-            assert_eq!(good_for(&loans), [u32::MAX, expected], "{answer:?}");
+            assert_eq!(expected_of(&loans), [u32::MAX, expected], "{answer:?}");
         }
         loans.answered(&check(7).subject(), 1, (10, 3));
-        assert_eq!(good_for(&loans)[0], u32::MAX, "another subject");
+        assert_eq!(expected_of(&loans)[0], u32::MAX, "another subject");
     }
 }

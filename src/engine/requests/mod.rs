@@ -5,13 +5,13 @@
 //!
 //! | file | what is inside |
 //! |---|---|
-//! | `request.rs` | one request, and each policy's part of it |
+//! | `request.rs` | one request: its checks, and its state |
 //! | `submitted.rs`, `asked.rs`, `answered.rs`, `decided.rs`, `closed.rs` | the stages of its life, in this order |
 //! | `bodies.rs`, `queued.rs` | what a request may wait for before or after it is decided: its body, a permit |
-//! | `denied.rs`, `lease.rs`, `pairs.rs`, `local.rs` | what is known without asking |
+//! | `denied.rs`, `lease.rs`, `local.rs` | what is known without asking |
 //! | `settling.rs` | refunds, and the true cost of a request |
 //! | `renewals.rs` | the permits of requests that run longer than a permit lives |
-//! | `across.rs`, `loans.rs`, `debits.rs` | limits that several regions share |
+//! | `across.rs`, `loans.rs`, `debits.rs`, `region_units.rs` | limits that several regions share |
 
 mod across;
 mod answered;
@@ -24,8 +24,8 @@ mod denied;
 mod lease;
 mod loans;
 mod local;
-mod pairs;
 mod queued;
+mod region_units;
 mod renewals;
 mod request;
 mod settling;
@@ -52,8 +52,8 @@ use denied::Denied;
 use lease::Leases;
 use loans::Loans;
 use local::Local;
-use pairs::Pairs;
-use queued::Lines;
+use queued::PermitQueues;
+use region_units::RegionUnits;
 use renewals::Renewals;
 use request::{AwaitsBody, Request, State};
 
@@ -134,7 +134,7 @@ pub(super) struct Requests {
     borrowed_of: Vec<u64>,
     /// For each store what workers count by themselves without it.
     local: Vec<Local>,
-    pub lines: Lines,
+    pub permit_queues: PermitQueues,
     permits: Renewals,
     /// The number of requests that arrived.
     came: u64,
@@ -159,14 +159,14 @@ impl Requests {
             held: SortedMap::default(),
             awaited: Awaited::new(Seed(seed)),
             denied: Denied::new(Seed(seed)),
-            leases: Leases::new(Pairs::new(&config), Seed(seed)),
+            leases: Leases::new(RegionUnits::new(&config), Seed(seed)),
             loans: Loans::new(stores, interval, Seed(seed)),
             debits: Debits::new(&config, Seed(seed)),
             config,
             borrowed: 0,
             borrowed_of: vec![0; stores],
             local: (0..stores).map(|_| Local::new(Seed(seed))).collect(),
-            lines: Lines::new(Seed(seed)),
+            permit_queues: PermitQueues::new(Seed(seed)),
             permits,
             came: 0,
             bodies: Bodies::default(),
@@ -244,26 +244,26 @@ impl Requests {
     pub fn is_paused(&self, stream: StreamId) -> bool {
         // A quota request that is answered never reaches the upstream.
         let is_admitted = |request: &Request| matches!(request.state, State::Admitted) && !request.is_enquiry;
-        self.requests.get(&stream).is_some_and(|request| !is_admitted(request) || !request.told)
+        self.requests.get(&stream).is_some_and(|request| !is_admitted(request) || !request.host_knows)
     }
 
     /// The next request that waited and is decided.
     pub fn next_release(&mut self) -> Option<Release> {
         let release = self.releases.pop_front()?;
-        self.told(release.stream);
+        self.host_knows(release.stream);
         Some(release)
     }
 
     /// The decision about this request, if it was the last to be decided. One that is held has none yet.
     pub fn just_decided(&mut self, stream: StreamId) -> Option<Release> {
         let release = self.releases.pop_back_if(|release| release.stream == stream)?;
-        self.told(stream);
+        self.host_knows(stream);
         Some(release)
     }
 
-    fn told(&mut self, stream: StreamId) {
+    fn host_knows(&mut self, stream: StreamId) {
         if let Some(request) = self.requests.get_mut(&stream) {
-            request.told = true;
+            request.host_knows = true;
         }
     }
 
@@ -271,8 +271,12 @@ impl Requests {
     pub fn denials(&self, stream: StreamId, show: &mut dyn FnMut(&PolicyDenial<'_>, u64)) {
         let Some(request) = self.requests.get(&stream) else { return };
         let is_rejected = matches!(request.state, State::Rejected | State::Closed);
-        let answered =
-            || request.parts.iter().filter_map(|part| Some((part.check.cost, part.answer.as_ref()?)));
+        let answered = || {
+            request
+                .checks
+                .iter()
+                .filter_map(|policy_check| Some((policy_check.check.cost, policy_check.answer.as_ref()?)))
+        };
         let denies = |answer: &CheckAnswer| answer.decision().is_some_and(|decision| !decision.granted);
         if is_rejected || answered().any(|(_, answer)| denies(answer)) {
             let answers = request.answers(&self.config.policies);
@@ -286,7 +290,8 @@ impl Requests {
     pub fn warnings(&self, stream: StreamId, show: &mut dyn FnMut(&Warning<'_>)) {
         let Some(request) = self.requests.get(&stream) else { return };
         let is_rejected = matches!(request.state, State::Rejected | State::Closed);
-        if !is_rejected && request.parts.iter().any(|part| self.config.may_warn(&part.check)) {
+        if !is_rejected && request.checks.iter().any(|policy_check| self.config.may_warn(&policy_check.check))
+        {
             response::warnings(&request.answers(&self.config.policies)).for_each(|warning| show(&warning));
         }
     }

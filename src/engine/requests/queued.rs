@@ -62,9 +62,9 @@ const AT_ONCE: Micros = Micros::ZERO;
 #[derive(Debug)]
 pub(super) struct Queued {
     /// Its queue.
-    line: Rc<Check>,
+    key: Rc<Check>,
     /// The index of its check that is denied.
-    part: usize,
+    place: usize,
     /// The store's last denial. Its client gets it if no permit comes in time.
     denial: Decision,
     /// The uptime at which it has waited for long enough.
@@ -73,7 +73,7 @@ pub(super) struct Queued {
 
 /// The permit queue of requests for one subject whose checks are alike.
 #[derive(Debug)]
-struct Line {
+struct PermitQueue {
     /// A check of these requests. They may differ in their costs: the permits of a subject are the same at any cost.
     key: Rc<Check>,
     /// Distinguishes queues that are due at the same time.
@@ -93,7 +93,7 @@ struct Line {
     denial: Decision,
 }
 
-impl Line {
+impl PermitQueue {
     /// A request no longer asks.
     fn answered(&mut self, granted: bool) {
         self.asking = self.asking.saturating_sub(1);
@@ -112,7 +112,7 @@ impl Line {
         }
     }
 
-    /// See [`Lines::plan`].
+    /// See [`PermitQueues::plan`].
     fn plan(&mut self, all: &mut Due, now: Micros) {
         if self.asking > 0 {
             return;
@@ -138,9 +138,9 @@ type Due = SortedMap<(Micros, u64), Rc<Check>>;
 
 /// All permit queues of one worker.
 #[derive(Debug)]
-pub(in crate::engine) struct Lines {
+pub(in crate::engine) struct PermitQueues {
     /// By the tag, which names the permits.
-    lines: HashMap<Vec<u8>, Vec<Line>, Seed>,
+    by_tag: HashMap<Vec<u8>, Vec<PermitQueue>, Seed>,
     due: Due,
     /// The time until which intervals are used up: each check after a pause uses one [`INTERVAL`].
     taken: Micros,
@@ -151,10 +151,10 @@ pub(in crate::engine) struct Lines {
     pub queued: u64,
 }
 
-impl Lines {
+impl PermitQueues {
     pub fn new(seed: Seed) -> Self {
-        let (lines, due, ends) = (HashMap::with_hasher(seed), SortedMap::default(), SortedMap::default());
-        Self { lines, due, taken: Micros::ZERO, ends, next: 0, queued: 0 }
+        let (by_tag, due, ends) = (HashMap::with_hasher(seed), SortedMap::default(), SortedMap::default());
+        Self { by_tag, due, taken: Micros::ZERO, ends, next: 0, queued: 0 }
     }
 
     /// The number of requests that wait.
@@ -176,46 +176,46 @@ impl Lines {
 
     /// The denial of the queue that a request with this check has to join, if there is one.
     pub fn denial(&self, check: &Check) -> Option<Decision> {
-        if self.lines.is_empty() {
+        if self.by_tag.is_empty() {
             return None;
         }
         // The requests of a permit queue are enforced ones, so others find none.
-        let line = self.lines.get(&check.tag)?.iter().find(|line| line.is_of(check))?;
-        Some(line.denial.clone())
+        let queue = self.by_tag.get(&check.tag)?.iter().find(|queue| queue.is_of(check))?;
+        Some(queue.denial.clone())
     }
 
-    fn line(&mut self, key: &Check) -> Option<&mut Line> {
-        self.lines.get_mut(&key.tag)?.iter_mut().find(|line| line.is_of(key))
+    fn queue_of(&mut self, key: &Check) -> Option<&mut PermitQueue> {
+        self.by_tag.get_mut(&key.tag)?.iter_mut().find(|queue| queue.is_of(key))
     }
 
     fn remove(&mut self, key: &Check) {
-        let Some(lines) = self.lines.get_mut(&key.tag) else { return };
-        lines.retain(|line| !line.is_of(key));
-        if lines.is_empty() {
-            self.lines.remove(&key.tag);
+        let Some(queues) = self.by_tag.get_mut(&key.tag) else { return };
+        queues.retain(|queue| !queue.is_of(key));
+        if queues.is_empty() {
+            self.by_tag.remove(&key.tag);
         }
     }
 
     /// If all that asked are answered, the queue asks again now, or after a pause.
     fn plan(&mut self, key: &Check, now: Micros) {
-        let line =
-            self.lines.get_mut(&key.tag).and_then(|lines| lines.iter_mut().find(|line| line.is_of(key)));
-        let Some(line) = line else { return };
-        line.plan(&mut self.due, now);
-        if line.asking == 0 && line.requests.is_empty() {
+        let queue =
+            self.by_tag.get_mut(&key.tag).and_then(|queues| queues.iter_mut().find(|queue| queue.is_of(key)));
+        let Some(queue) = queue else { return };
+        queue.plan(&mut self.due, now);
+        if queue.asking == 0 && queue.requests.is_empty() {
             self.remove(key);
         }
     }
 
     /// Permits of a subject were released.
     pub fn released(&mut self, check: &Check, now: Micros) {
-        if self.lines.is_empty() {
+        if self.by_tag.is_empty() {
             return;
         }
-        for line in self.lines.get_mut(&check.tag).into_iter().flatten() {
-            if line.key.store == check.store {
-                (line.released, line.pause) = (true, SHORTEST);
-                line.plan(&mut self.due, now);
+        for queue in self.by_tag.get_mut(&check.tag).into_iter().flatten() {
+            if queue.key.store == check.store {
+                (queue.released, queue.pause) = (true, SHORTEST);
+                queue.plan(&mut self.due, now);
             }
         }
     }
@@ -231,8 +231,8 @@ impl Lines {
             self.taken = self.taken.max(now).plus(INTERVAL);
         }
         self.due.pop_first();
-        if let Some(line) = self.line(&key) {
-            line.due = None;
+        if let Some(queue) = self.queue_of(&key) {
+            queue.due = None;
         }
         Some(key)
     }
@@ -242,9 +242,9 @@ impl Lines {
         if self.ends.len() >= MAX_QUEUED {
             return false;
         }
-        if self.line(&queued.line).is_none() {
-            let new = Line {
-                key: Rc::clone(&queued.line),
+        if self.queue_of(&queued.key).is_none() {
+            let new = PermitQueue {
+                key: Rc::clone(&queued.key),
                 number: self.next,
                 requests: VecDeque::new(),
                 asking: 0,
@@ -255,13 +255,14 @@ impl Lines {
                 denial: queued.denial.clone(),
             };
             self.next = self.next.wrapping_add(1);
-            self.lines.entry(queued.line.tag.clone()).or_default().push(new);
+            self.by_tag.entry(queued.key.tag.clone()).or_default().push(new);
         }
-        let Some(line) = self.line(&queued.line).filter(|line| line.requests.len() < max_waiting) else {
+        let Some(queue) = self.queue_of(&queued.key).filter(|queue| queue.requests.len() < max_waiting)
+        else {
             return false;
         };
-        let place = line.requests.partition_point(|(other, _)| *other < arrived);
-        line.requests.insert(place, (arrived, stream));
+        let place = queue.requests.partition_point(|(other, _)| *other < arrived);
+        queue.requests.insert(place, (arrived, stream));
         self.ends.insert((queued.until, stream), ());
         self.queued = self.queued.saturating_add(1);
         true
@@ -269,26 +270,26 @@ impl Lines {
 
     /// A request in a queue is denied: it `asked`, or has just joined.
     fn denied(&mut self, queued: &Queued, asked: bool, now: Micros) {
-        let Some(line) = self.line(&queued.line) else { return };
+        let Some(queue) = self.queue_of(&queued.key) else { return };
         if asked {
-            line.answered(false);
+            queue.answered(false);
         }
-        line.denial = queued.denial.clone();
-        if line.due.is_none() {
-            self.plan(&queued.line, now);
+        queue.denial = queued.denial.clone();
+        if queue.due.is_none() {
+            self.plan(&queued.key, now);
         }
     }
 
     /// A request leaves its queue. If it was asking, `granted` says whether it was granted.
     pub(super) fn leave(&mut self, stream: StreamId, queued: &Queued, granted: Option<bool>, now: Micros) {
         self.ends.remove(&(queued.until, stream));
-        let Some(line) = self.line(&queued.line) else { return };
+        let Some(queue) = self.queue_of(&queued.key) else { return };
         if let Some(granted) = granted {
-            line.answered(granted);
+            queue.answered(granted);
         }
-        line.requests.retain(|(_, other)| *other != stream);
-        if line.due.is_none() || line.requests.is_empty() {
-            self.plan(&queued.line, now);
+        queue.requests.retain(|(_, other)| *other != stream);
+        if queue.due.is_none() || queue.requests.is_empty() {
+            self.plan(&queued.key, now);
         }
     }
 }
@@ -309,40 +310,41 @@ impl Requests {
         let denied = denied.filter(|(_, queue, _)| until(queue) > now.uptime);
         let Some((place, queue, denial)) = denied else {
             if let Some(queued) = former {
-                let answer = request.parts.get(queued.part).and_then(|part| part.answer.as_ref());
+                let answer =
+                    request.checks.get(queued.place).and_then(|policy_check| policy_check.answer.as_ref());
                 let granted = answer.and_then(CheckAnswer::decision).is_none_or(|decision| decision.granted);
-                self.lines.leave(stream, &queued, Some(granted), now.uptime);
+                self.permit_queues.leave(stream, &queued, Some(granted), now.uptime);
             }
             return false;
         };
-        let Some(part) = request.parts.get_mut(place) else { return false };
+        let Some(policy_check) = request.checks.get_mut(place) else { return false };
         let until = until(&queue);
         let is_new = former.is_none();
         let queued = match former {
             Some(queued) => Box::new(Queued { denial, ..*queued }),
             None => {
-                let line = Rc::clone(&part.check);
-                Box::new(Queued { line, part: place, denial, until })
+                let key = Rc::clone(&policy_check.check);
+                Box::new(Queued { key, place, denial, until })
             }
         };
-        if is_new && !self.lines.join((number, stream), &queued, queue.max_waiting) {
+        if is_new && !self.permit_queues.join((number, stream), &queued, queue.max_waiting) {
             return false;
         }
-        part.answer = None;
-        self.lines.denied(&queued, !is_new, now.uptime);
+        policy_check.answer = None;
+        self.permit_queues.denied(&queued, !is_new, now.uptime);
         request.state = State::Queued(queued);
         true
     }
 
     /// Asks the stores again about the requests at the heads of the queues that are due.
     pub fn ask_again(&mut self, stores: &mut Stores, now: Now) {
-        while let Some(line) = self.lines.pop_due(now.uptime) {
-            if let Err(NotAsked::Overloaded) = stores.admits(&line, now) {
+        while let Some(key) = self.permit_queues.pop_due(now.uptime) {
+            if let Err(NotAsked::Overloaded) = stores.admits(&key, now) {
                 // It waits for another pause.
-                self.lines.plan(&line, now.uptime);
+                self.permit_queues.plan(&key, now.uptime);
                 continue;
             }
-            for stream in self.resume(&line) {
+            for stream in self.resume(&key) {
                 self.ask(stream, stores, now);
             }
         }
@@ -350,13 +352,13 @@ impl Requests {
 
     /// The requests at the head of a queue ask again. Returns them.
     fn resume(&mut self, key: &Check) -> Vec<StreamId> {
-        let Some(line) = self.lines.line(key) else { return Vec::new() };
+        let Some(queue) = self.permit_queues.queue_of(key) else { return Vec::new() };
         let mut cost = None;
         let mut streams = Vec::new();
-        for &(_, stream) in line.requests.iter().take(ASK_TOGETHER) {
+        for &(_, stream) in queue.requests.iter().take(ASK_TOGETHER) {
             let Some(request) = self.requests.get_mut(&stream) else { continue };
             let State::Queued(queued) = &request.state else { continue };
-            let asks_for = request.parts.get(queued.part).map(|part| part.check.cost);
+            let asks_for = request.checks.get(queued.place).map(|policy_check| policy_check.check.cost);
             // Requests of one cost share a task, and get its grants in their order.
             if *cost.get_or_insert(asks_for) != asks_for {
                 break;
@@ -368,10 +370,10 @@ impl Requests {
             streams.push(stream);
         }
         if streams.is_empty() {
-            self.lines.remove(key);
+            self.permit_queues.remove(key);
             return streams;
         }
-        (line.asking, line.all_granted) = (streams.len(), true);
+        (queue.asking, queue.all_granted) = (streams.len(), true);
         self.waiting = self.waiting.saturating_add(streams.len());
         streams
     }
@@ -379,10 +381,10 @@ impl Requests {
     /// Rejects the requests that have waited for long enough.
     pub fn expire_queued(&mut self, now: Now) {
         while let Some(&((until, stream), ())) =
-            self.lines.ends.first().filter(|((until, _), ())| *until <= now.uptime)
+            self.permit_queues.ends.first().filter(|((until, _), ())| *until <= now.uptime)
         {
             self.end_queue(stream, now);
-            self.lines.ends.remove(&(until, stream));
+            self.permit_queues.ends.remove(&(until, stream));
         }
     }
 
@@ -394,15 +396,15 @@ impl Requests {
             State::Waiting(Waiting { queued: Some(queued), .. }) => (queued, true),
             other => return request.state = other,
         };
-        if let Some(part) = request.parts.get_mut(queued.part) {
-            part.answer = Some(CheckAnswer::Store(queued.denial.clone()));
+        if let Some(policy_check) = request.checks.get_mut(queued.place) {
+            policy_check.answer = Some(CheckAnswer::Store(queued.denial.clone()));
         }
         if !asked {
             self.waiting = self.waiting.saturating_add(1);
         }
         // It came too long ago to join a permit queue again.
         request.arrived.0 = Micros::ZERO;
-        self.lines.leave(stream, &queued, asked.then_some(false), now.uptime);
+        self.permit_queues.leave(stream, &queued, asked.then_some(false), now.uptime);
         self.decide(stream, now);
     }
 }
@@ -414,12 +416,12 @@ fn denied_by_queue(request: &Request, config: &Config) -> Option<(usize, Queue, 
         return None;
     }
     let mut denied = None;
-    for (place, part) in request.parts.iter().enumerate() {
-        match part.answer.as_ref()? {
-            _ if part.check.mode != Mode::Enforce => {}
-            CheckAnswer::Unavailable if config.on_failure(&part.check) != OnFailure::Deny => {}
+    for (place, policy_check) in request.checks.iter().enumerate() {
+        match policy_check.answer.as_ref()? {
+            _ if policy_check.check.mode != Mode::Enforce => {}
+            CheckAnswer::Unavailable if config.on_failure(&policy_check.check) != OnFailure::Deny => {}
             CheckAnswer::Store(decision) if !decision.granted && denied.is_none() => {
-                denied = Some((place, &part.check, decision));
+                denied = Some((place, &policy_check.check, decision));
             }
             answer if answer.decision().is_some_and(|decision| decision.granted) => {}
             _ => return None,

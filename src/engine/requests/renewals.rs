@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-use super::request::{Part, Receipt};
+use super::request::{PolicyCheck, Receipt};
 use super::{Effect, Requests};
 use crate::config::Config;
 use crate::engine::clock::Now;
@@ -64,55 +64,59 @@ impl Requests {
         }
         let (mut any, mut sent) = (false, 0_usize);
         let running = self.requests.iter_mut().filter(|(_, request)| request.state.holds());
-        let parts = running.flat_map(|(&stream, request)| {
+        let checks = running.flat_map(|(&stream, request)| {
             let arrived = request.arrived.0;
-            request.parts.iter_mut().enumerate().map(move |(place, part)| (stream, arrived, place, part))
+            request
+                .checks
+                .iter_mut()
+                .enumerate()
+                .map(move |(place, policy_check)| (stream, arrived, place, policy_check))
         });
-        for (stream, arrived, place, part) in parts {
-            let Some(Receipt::Store(held) | Receipt::Local(held)) = &part.receipt else { continue };
-            let Some(plan) = self.config.plan(&part.check) else { continue };
+        for (stream, arrived, place, policy_check) in checks {
+            let Some(Receipt::Store(held) | Receipt::Local(held)) = &policy_check.receipt else { continue };
+            let Some(plan) = self.config.plan(&policy_check.check) else { continue };
             let ttl = held.permits(1).filter_map(|permits| plan.ttl(permits.limit)).min();
             let Some(interval) = ttl.map(interval) else { continue };
             any = true;
-            if part.renews || part.renewed.max(arrived).plus(interval) > now.uptime {
+            if policy_check.renews || policy_check.renewed.max(arrived).plus(interval) > now.uptime {
                 continue;
             }
-            match &mut part.receipt {
+            match &mut policy_check.receipt {
                 Some(Receipt::Store(held)) => {
                     sent = sent.saturating_add(1);
                     if sent > TOGETHER {
                         break;
                     }
-                    part.renews = true;
+                    policy_check.renews = true;
                     let due = Due::Renew(Waiter { stream, part: place });
-                    let (check, receipt) = (Rc::clone(&part.check), Rc::clone(held));
+                    let (check, receipt) = (Rc::clone(&policy_check.check), Rc::clone(held));
                     self.effects.push(Effect::Settle(Settlement { check, due, receipt }));
                 }
                 Some(Receipt::Local(held)) => {
-                    let local = self.local.get_mut(usize::from(part.check.store));
-                    if let Some((local, shares)) = local.zip(self.config.shares(&part.check)) {
-                        *held = local.renew(&part.check, &shares, held, now.host);
+                    let local = self.local.get_mut(usize::from(policy_check.check.store));
+                    if let Some((local, shares)) = local.zip(self.config.shares(&policy_check.check)) {
+                        *held = local.renew(&policy_check.check, &shares, held, now.host);
                     }
                 }
                 None => {}
             }
-            part.renewed = now.uptime;
+            policy_check.renewed = now.uptime;
         }
         let pause = if sent > TOGETHER { Some(PAUSE) } else { self.permits.interval };
         self.permits.next = pause.filter(|_| any).map(|pause| now.uptime.plus(pause));
     }
 
-    /// Notes whether a batch renews the permits of this part of a request, or is about to.
+    /// Notes whether a batch renews the permits of this check of a request, or is about to.
     pub fn renews(&mut self, waiter: Waiter, renews: bool) {
-        if let Some(part) = self.running(waiter) {
-            part.renews = renews;
+        if let Some(policy_check) = self.running(waiter) {
+            policy_check.renews = renews;
         }
     }
 
-    fn running(&mut self, waiter: Waiter) -> Option<&mut Part> {
+    fn running(&mut self, waiter: Waiter) -> Option<&mut PolicyCheck> {
         let request = self.requests.get_mut(&waiter.stream)?;
         let holds = request.state.holds();
-        request.parts.get_mut(waiter.part).filter(|_| holds)
+        request.checks.get_mut(waiter.part).filter(|_| holds)
     }
 
     /// A renewal has ended. `receipt` has the permits as they were before.
@@ -127,11 +131,11 @@ impl Requests {
             End::Answered(renewed) | End::Unacknowledged(renewed) => Some(renewed),
             _ => None,
         };
-        let part = self.running(waiter).map(|part| {
-            part.renews = false;
-            &mut part.receipt
+        let policy_check = self.running(waiter).map(|policy_check| {
+            policy_check.renews = false;
+            &mut policy_check.receipt
         });
-        match (part, renewed) {
+        match (policy_check, renewed) {
             (Some(Some(Receipt::Store(held))), Some(renewed)) if held.permits(1).eq(receipt.permits(1)) => {
                 *held = Rc::clone(renewed);
             }

@@ -18,7 +18,7 @@ use crate::time::Micros;
 
 /// One check of a request.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PolicyCheck {
     pub check: Rc<Check>,
     pub answer: Option<CheckAnswer>,
     /// A batch in flight asks the store about it, so the store may grant it, even if the request is decided meanwhile.
@@ -33,7 +33,7 @@ pub(super) struct Part {
     pub settling: Option<Box<Settling>>,
 }
 
-impl Part {
+impl PolicyCheck {
     pub fn new(check: Check) -> Self {
         Self {
             check: Rc::new(check),
@@ -100,7 +100,7 @@ pub(super) struct Waiting {
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// It has to have its body before policies can tell what applies to it. Its parts are those that deny it in any event.
+    /// It has to have its body before policies can tell what applies to it. Its checks are those that deny it in any event.
     AwaitsBody(AwaitsBody),
     Waiting(Waiting),
     /// It waits for a permit of a `concurrency` limit, and the store is not asked about it now.
@@ -112,7 +112,7 @@ pub(super) enum State {
     Admitted,
     Rejected,
     /// It was admitted, and its stream is closed. The engine keeps it while batches in flight ask about it, because their grants have to
-    /// be settled: with the true cost of each part that has one. They are refunded if a loan has served the request.
+    /// be settled: with the true cost of each check that has one. They are refunded if a loan has served the request.
     Ended(Vec<Option<u64>>),
     /// It was rejected, and its stream is closed. The engine keeps it while batches in flight ask about it, because their grants
     /// have to be refunded.
@@ -128,10 +128,10 @@ impl State {
 
 #[derive(Debug)]
 pub(super) struct Request {
-    pub parts: InlineVec<Part>,
+    pub checks: InlineVec<PolicyCheck>,
     pub state: State,
     /// The host knows the decision.
-    pub told: bool,
+    pub host_knows: bool,
     /// The client only asks what is left. Once it is answered, its state is [`State::Admitted`].
     pub is_enquiry: bool,
     /// The uptime at which it came, and its number in the order in which requests came.
@@ -141,8 +141,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub const fn new(parts: InlineVec<Part>, state: State, arrived: (Micros, u64)) -> Self {
-        Self { parts, state, told: false, is_enquiry: false, arrived, json_rpc_ids: None }
+    pub const fn new(checks: InlineVec<PolicyCheck>, state: State, arrived: (Micros, u64)) -> Self {
+        Self { checks, state, host_knows: false, is_enquiry: false, arrived, json_rpc_ids: None }
     }
 
     /// It is admitted now. From now on its response is watched, if a policy settles its cost.
@@ -150,7 +150,7 @@ impl Request {
         debug_assert!(self.is_answered(), "a policy that was not asked would limit nothing");
         self.state = State::Admitted;
         self.json_rpc_ids = None;
-        for Part { check, settling, .. } in &mut self.parts {
+        for PolicyCheck { check, settling, .. } in &mut self.checks {
             let settle = config.settle(check);
             *settling =
                 (!settle.is_empty()).then(|| Box::new(Settling::new(settle, uptime, check.requested)));
@@ -173,11 +173,11 @@ impl Request {
     }
 
     pub fn in_flight(&self) -> bool {
-        self.parts.iter().any(|part| part.in_flight)
+        self.checks.iter().any(|policy_check| policy_check.in_flight)
     }
 
     pub fn is_answered(&self) -> bool {
-        self.parts.iter().all(|part| part.answer.is_some())
+        self.checks.iter().all(|policy_check| policy_check.answer.is_some())
     }
 
     /// Returns the verdict by what is known of it: how long it is held before it continues, or the response to its client. A quota request
@@ -192,7 +192,7 @@ impl Request {
 
     /// Counts what each policy has decided about it.
     pub fn tally(&self, tally: &mut Tally, has_no_place: bool) {
-        for Part { check, answer, .. } in &self.parts {
+        for PolicyCheck { check, answer, .. } in &self.checks {
             if let Some(answer) = answer {
                 tally.answered(check, answer, has_no_place);
             }
@@ -201,7 +201,10 @@ impl Request {
 
     /// The answers to its checks, each with the response settings of its policy.
     pub fn answers<'a>(&'a self, policies: &'a [Policy]) -> InlineVec<PolicyAnswer<'a>> {
-        let parts = self.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)));
-        policy::answers(policies, parts)
+        let checks = self
+            .checks
+            .iter()
+            .filter_map(|policy_check| Some((&*policy_check.check, policy_check.answer.as_ref()?)));
+        policy::answers(policies, checks)
     }
 }

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use super::lease::Unused;
-use super::request::{Part, Receipt};
+use super::request::{PolicyCheck, Receipt};
 use super::{Effect, Requests};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
@@ -93,15 +93,15 @@ impl Requests {
 
     /// A part of the response's body, of this many bytes, and its content where that is needed.
     pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
-        let parts = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.parts);
-        let watching = parts.filter_map(|part| part.settling.as_deref_mut());
+        let checks = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.checks);
+        let watching = checks.filter_map(|policy_check| policy_check.settling.as_deref_mut());
         watching.for_each(|settling| settling.body(bytes, content));
     }
 
     /// The response has ended by itself.
     pub fn response_whole(&mut self, stream: StreamId) {
-        let parts = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.parts);
-        parts.filter_map(|part| part.settling.as_deref_mut()).for_each(Settling::whole);
+        let checks = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.checks);
+        checks.filter_map(|policy_check| policy_check.settling.as_deref_mut()).for_each(Settling::whole);
     }
 
     /// The trailers of the response.
@@ -122,7 +122,7 @@ impl Requests {
         let config = Rc::clone(&self.config);
         let Some(request) = self.requests.get_mut(&stream) else { return Watched::default() };
         let (mut watched, mut known) = (Watched::default(), InlineVec::<(Rc<Check>, u64, Receipt)>::new());
-        for Part { check, receipt, settling, in_flight, .. } in &mut request.parts {
+        for PolicyCheck { check, receipt, settling, in_flight, .. } in &mut request.checks {
             let Some(state) = settling else { continue };
             let settle = config.settle(check);
             let wants = show(state, settle);

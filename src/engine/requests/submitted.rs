@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request arrives. If the worker knows enough without the store, it decides the request at once. Otherwise it asks the store about the
-//! parts without an answer. If it cannot ask about a part, `on_failure` decides that part.
+//! checks without an answer. If it cannot ask about one, `on_failure` decides that check.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use super::Requests;
 use super::denied::Denied;
 use super::lease::{Leases, Served};
 use super::local::Local;
-use super::request::{Part, Receipt, Request, State, Waiting};
+use super::request::{PolicyCheck, Receipt, Request, State, Waiting};
 use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
@@ -30,38 +30,48 @@ const MAX_WAITING: usize = 16_384;
 impl Requests {
     /// Decides a new request at once, if the worker knows enough without the store. Returns whether it has to ask the store.
     pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, is_enquiry: bool, now: Now) -> bool {
-        let part = |check: Check| {
+        let policy_check = |check: Check| {
             let answer = self.denied.look_up(&enforced(&check), now.host).map(CheckAnswer::DeniedUntil);
-            Part { answer, ..Part::new(check) }
+            PolicyCheck { answer, ..PolicyCheck::new(check) }
         };
-        let mut parts = checks.map(part);
-        self.borrow(&mut parts, now);
+        let mut checks = checks.map(policy_check);
+        self.borrow(&mut checks, now);
         self.came = self.came.wrapping_add(1);
-        let request = Request::new(parts, State::Waiting(Waiting::default()), (now.uptime, self.came));
+        let request = Request::new(checks, State::Waiting(Waiting::default()), (now.uptime, self.came));
         let mut request = Request { is_enquiry, ..request };
-        // One enforced denial is enough: then no lease is used for the other parts. A part that a loan admits is no denial.
-        let denies = |part: &Part| part.denies(&self.config) && part.check.mode == Mode::Enforce;
-        let denied = request.parts.iter().any(denies);
+        // One enforced denial is enough: then no lease is used for the other checks. A check that a loan admits is no denial.
+        let denies = |policy_check: &PolicyCheck| {
+            policy_check.denies(&self.config) && policy_check.check.mode == Mode::Enforce
+        };
+        let denied = request.checks.iter().any(denies);
         if !denied && !self.leases.is_empty() {
-            for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
-                let plan = self.config.plan(&part.check);
+            for policy_check in request.checks.iter_mut().filter(|policy_check| policy_check.answer.is_none())
+            {
+                let plan = self.config.plan(&policy_check.check);
                 let limits = plan.as_ref().map_or(&[][..], |plan| plan.limits());
-                let served = self.leases.serve(&part.check, part.check.cost, limits, now.host);
+                let served =
+                    self.leases.serve(&policy_check.check, policy_check.check.cost, limits, now.host);
                 if let Some(Served { decision, receipt }) = served {
-                    self.tally.units(&part.check, UnitKind::Reserved, part.check.cost, receipt.at);
-                    (part.answer, part.receipt) =
+                    self.tally.units(
+                        &policy_check.check,
+                        UnitKind::Reserved,
+                        policy_check.check.cost,
+                        receipt.at,
+                    );
+                    (policy_check.answer, policy_check.receipt) =
                         (Some(CheckAnswer::Lease(decision)), Some(Receipt::Store(receipt)));
                 } else {
-                    let (known, check) = ((&self.leases, &mut self.denied), &part.check);
+                    let (known, check) = ((&self.leases, &mut self.denied), &policy_check.check);
                     let denied = deny_in_pause(check, limits, &self.config, known, now);
-                    part.answer = denied.map(CheckAnswer::DeniedUntil);
+                    policy_check.answer = denied.map(CheckAnswer::DeniedUntil);
                 }
             }
         }
         if !denied {
             // It may not overtake the requests that wait for a permit already.
-            for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
-                part.answer = self.lines.denial(&part.check).map(CheckAnswer::Store);
+            for policy_check in request.checks.iter_mut().filter(|policy_check| policy_check.answer.is_none())
+            {
+                policy_check.answer = self.permit_queues.denial(&policy_check.check).map(CheckAnswer::Store);
             }
         }
         let known = denied || request.is_answered();
@@ -73,27 +83,28 @@ impl Requests {
         !known
     }
 
-    /// Asks the stores about the parts of a request that have no answer. Decides the parts that no store may be asked about. The request
+    /// Asks the stores about the checks of a request that have no answer. Decides the checks that no store may be asked about. The request
     /// waits until the latest deadline of the asked stores.
     pub fn ask(&mut self, stream: StreamId, stores: &mut Stores, now: Now) {
         let is_full = self.waiting > MAX_WAITING;
         let (mut asked, mut overloaded, mut fell_back) = (InlineVec::<(usize, Slots)>::new(), None, false);
         let mut latest = (Micros::ZERO, 0);
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        let unanswered = request.parts.iter_mut().enumerate().filter(|(_, part)| part.answer.is_none());
-        for (index, part) in unanswered {
-            match stores.admits(&part.check, now) {
+        let unanswered =
+            request.checks.iter_mut().enumerate().filter(|(_, policy_check)| policy_check.answer.is_none());
+        for (index, policy_check) in unanswered {
+            match stores.admits(&policy_check.check, now) {
                 Ok(slots) if !is_full => {
-                    let deadline = stores.of(&part.check).map(|store| store.deadline(now));
-                    latest = latest.max((deadline.unwrap_or_default(), part.check.store));
+                    let deadline = stores.of(&policy_check.check).map(|store| store.deadline(now));
+                    latest = latest.max((deadline.unwrap_or_default(), policy_check.check.store));
                     asked.push((index, slots));
                     continue;
                 }
-                Ok(_) | Err(NotAsked::Overloaded) => overloaded = Some(part.check.store),
+                Ok(_) | Err(NotAsked::Overloaded) => overloaded = Some(policy_check.check.store),
                 Err(NotAsked::BreakerOpen) => {}
             }
             fell_back = true;
-            fall_back(part, &self.config, &mut self.denied, (&mut self.local, &mut self.tally), now);
+            fall_back(policy_check, &self.config, &mut self.denied, (&mut self.local, &mut self.tally), now);
         }
         if let Some(store) = overloaded {
             stores.count_failure(store, StoreFailure::Overloaded);
@@ -109,8 +120,8 @@ impl Requests {
             return self.decide(stream, now);
         }
         for (index, slots) in asked {
-            if let Some(part) = request.parts.get(index) {
-                stores.ask(&part.check, Waiter { stream, part: index }, slots, now);
+            if let Some(policy_check) = request.checks.get(index) {
+                stores.ask(&policy_check.check, Waiter { stream, part: index }, slots, now);
             }
         }
         let (deadline, store) = latest;
@@ -147,9 +158,9 @@ pub(super) fn deny_in_pause(
     denied.look_up(check, now.host)
 }
 
-/// Decides one part of a request without the store.
+/// Decides one check of a request without the store.
 pub(super) fn fall_back(
-    Part { check, answer, receipt, .. }: &mut Part,
+    PolicyCheck { check, answer, receipt, .. }: &mut PolicyCheck,
     config: &Config,
     denied: &mut Denied,
     (local, tally): (&mut [Local], &mut Tally),

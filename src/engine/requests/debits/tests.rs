@@ -30,7 +30,7 @@ fn dropped(debits: &Debits) -> [u64; 3] {
 fn where_nothing_is_owed_nothing_becomes_due() {
     let mut debits = debits();
     debits.granted(&subject(0), 0, MOST, NOW);
-    assert_eq!((debits.due(), debits.line.len(), debits.waiting()), (None, 0, 0), "nothing was granted");
+    assert_eq!((debits.due(), debits.queue.len(), debits.waiting()), (None, 0, 0), "nothing was granted");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn what_no_longer_matters_is_dropped() {
         debits.granted(&subject(0), 7, MOST, NOW);
         assert_eq!(taken(&mut debits, takes, now), charged, "{name}");
         assert_eq!((debits.waiting(), debits.counts.dropped), (0, dropped), "{name}");
-        assert_eq!((debits.subjects.len(), debits.line.len()), (0, 0), "{name}: nothing of it is kept");
+        assert_eq!((debits.subjects.len(), debits.queue.len()), (0, 0), "{name}: nothing of it is kept");
     }
 }
 
@@ -148,7 +148,7 @@ fn a_subject_has_one_place_whatever_its_requests_cost() {
         let check = Rc::new(Check { cost, kept_percent: (cost % 2) as u8, ..Check::clone(&subject(0)) });
         debits.granted(&check, 2, MOST, NOW);
     }
-    assert_eq!((debits.subjects.len(), debits.line.len(), debits.waiting()), (1, 1, 200));
+    assert_eq!((debits.subjects.len(), debits.queue.len(), debits.waiting()), (1, 1, 200));
     debits.refunded(&subject(0), 9);
     assert_eq!(taken(&mut debits, ALL, SYNC), [(1, 91), (2, 91)]);
 }

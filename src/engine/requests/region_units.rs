@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers of a policy and another region.
+//! Units of each policy in each other region.
 
 use crate::config::Config;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Pairs {
+pub(super) struct RegionUnits {
     stores: usize,
     /// For each policy those of each store; empty if the configuration has one region.
     values: Vec<u64>,
@@ -13,7 +13,7 @@ pub(super) struct Pairs {
     pub changes: u64,
 }
 
-impl Pairs {
+impl RegionUnits {
     pub fn new(config: &Config) -> Self {
         let stores = config.regions.all.len();
         let count = if stores > 1 { config.policies.len().saturating_mul(stores) } else { 0 };
