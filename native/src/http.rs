@@ -5,13 +5,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weir_core::request::body::Body;
-use weir_core::session::{Next, Session};
+use weir_core::session::{Chunk, Next, Session};
 
 use crate::abi::{
     self, Buffer, CONTINUE, Envoy, Header, Module, STOP_ITERATION, data_status, headers_status,
 };
 use crate::envoy::{HttpFilter, MetricScope, copy};
-use crate::limiter::{BodyChunk, Configuration, Decider, Limiter};
+use crate::limiter::{Configuration, Decider, Limiter};
 use crate::panics::{caught, caught_or};
 use crate::{clock, pointers, reply, worker};
 
@@ -96,8 +96,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
 impl Filter {
     /// Shows the session the headers or a chunk of the body, and sends the response if it rejects the request. If that panics,
     /// `on_failure` decides.
-    fn decide(&self, hook: &'static str, end_of_stream: bool, chunk: Option<BodyChunk<'_>>) -> Next {
-        let request = |chunk: Option<BodyChunk<'_>>, decider| {
+    fn decide(&self, hook: &'static str, end_of_stream: bool, chunk: Option<Chunk<'_>>) -> Next {
+        let request = |chunk: Option<Chunk<'_>>, decider| {
             let session = &mut *self.session.borrow_mut();
             if chunk.is_none() {
                 *session = self.limiter.session();
@@ -135,7 +135,12 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
         fault!("body");
         filter.envoy.body_chunks(abi::Body::ReceivedRequest, |chunk| body.feed(chunk));
     };
-    let chunk = BodyChunk { feed: &mut feed, is_end: end_of_stream };
+    let size = || {
+        let mut size = 0_usize;
+        filter.envoy.body_chunks(abi::Body::ReceivedRequest, |chunk| size = size.saturating_add(chunk.len()));
+        size
+    };
+    let chunk = Chunk { size: &size, feed: &mut feed, is_end: end_of_stream };
     let next = filter.decide("http_filter_request_body", false, Some(chunk));
     match next {
         Next::Continue => CONTINUE,
@@ -149,7 +154,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: Envoy, mod
     ran!("http_filter_request_trailers");
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
     let filter = unsafe { pointers::share_filter::<Filter>(module) };
-    let chunk = BodyChunk { feed: &mut |_| {}, is_end: true };
+    let chunk = Chunk { size: &|| 0, feed: &mut |_| {}, is_end: true };
     let next = filter.decide("http_filter_request_trailers", false, Some(chunk));
     match next {
         Next::Continue => CONTINUE,

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_core::config::{Config, ConfigError, Host};
 use weir_core::engine::{Action, BatchId, Catalogue, Engine, Outgoing, Report, Sent, StoreFailure, StreamId};
 use weir_core::policy::OnFailure;
-use weir_core::request::body::Body;
 use weir_core::response;
-use weir_core::session::{self, Entry, Next, RequestTable, Session, Show, Worker as _};
+use weir_core::session::{self, Chunk, Entry, Next, RequestTable, Session, Show, Worker as _};
 use weir_core::time::Micros;
 use weir_core::version;
 
@@ -92,14 +91,6 @@ pub enum Decider {
     OnFailure,
 }
 
-/// A piece of a request's body, or its trailers.
-pub struct BodyChunk<'a> {
-    /// Shows the bytes to the body's reader.
-    pub feed: &'a mut dyn FnMut(&mut Body),
-    /// True if the body ends here.
-    pub is_end: bool,
-}
-
 /// Arms the clock for the next time at which something is due.
 fn arm(state: &State, now: Micros) {
     if let Some(due_at) = state.engine.next_tick(now).into_iter().chain(state.report.due()).min() {
@@ -158,7 +149,7 @@ impl Limiter {
         &self,
         session: &mut Session,
         (filter, end_of_stream): (HttpFilter, bool),
-        chunk: Option<BodyChunk<'_>>,
+        chunk: Option<Chunk<'_>>,
         decider: Decider,
     ) -> Next {
         #[cfg(any(test, feature = "instrumented"))]
@@ -173,7 +164,7 @@ impl Limiter {
         let worker = &mut self.session_worker(state, may_wait);
         let next = match chunk {
             None => session.headers(worker, &exchange),
-            Some(BodyChunk { feed, is_end }) => session.body(worker, &exchange, feed, is_end),
+            Some(chunk) => session.body(worker, &exchange, chunk),
         };
         let pauses = matches!(next, Next::Pause | Next::AwaitBody);
         if pauses && decider == Decider::OnFailure {

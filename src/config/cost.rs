@@ -76,8 +76,11 @@ object! {
 object! {
     static COST_LENGTH: CostLengthFields = "cost_length",
         "The cost is `content-length` divided by `per`, rounded up. A body without `content-length` (chunked, HTTP/2, a \
-         WebSocket) costs `max`.";
+         WebSocket) costs `max`, unless `on_unknown` says less.";
     per: Count<u64> = count(1, MAX_UNITS).default("1", "How many bytes are one unit."),
+    on_unknown: Option<Count<u64>> = units()
+        .optional("What a body without `content-length` reserves, between `min` and `max`. Only in a policy that settles by `request_bytes`, \
+         which charges the rest."),
     on_missing: Count<u64> = units()
         .default("1", "The cost of a request that has neither `content-length` nor a body."),
     min: Count<u64> = min(),
@@ -129,7 +132,10 @@ pub(super) fn read(view: &View<'_, CostFields>, tables: &Tables, errors: &mut Er
         let fields = (&COST_BODY.on_missing, &COST_BODY.min, &COST_BODY.max);
         Cost::Stated(source, bounds(&body, fields, errors))
     } else if let Some(length) = view.get(&COST.content_length) {
-        let source = CostSource::ContentLength(length.get(&COST_LENGTH.per));
+        let source = CostSource::ContentLength {
+            per: length.get(&COST_LENGTH.per),
+            on_unknown: length.get(&COST_LENGTH.on_unknown),
+        };
         let fields = (&COST_LENGTH.on_missing, &COST_LENGTH.min, &COST_LENGTH.max);
         Cost::Stated(source, bounds(&length, fields, errors))
     } else if let Some(view) = view.get(&COST.usage)

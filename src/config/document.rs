@@ -92,6 +92,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
             .flat_map(|policy| &policy.tiers.tiers)
             .any(|tier| tier.queues.iter().any(Option::is_some)),
         settles: policies.iter().any(|policy| !policy.settle.is_empty()),
+        counts_uploads: policies.iter().any(|policy| policy.settle.counts_uploads()),
         policies,
         deny,
         exempt,

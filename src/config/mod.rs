@@ -175,6 +175,8 @@ pub struct Config {
     pub emit_filter_state: bool,
     /// True if any policy reads true costs from responses.
     pub settles: bool,
+    /// True if any of these is the size of the request's body.
+    pub counts_uploads: bool,
     /// True if any limit has a queue.
     pub queues: bool,
     /// A number that names what was written, whatever the order of its fields.

@@ -150,6 +150,15 @@ pub(super) fn read(
         let allowed = "with a distinct limit, a `cost` of 1, no `costs`, and cases of cost 0 or 1: a value counts, or does not";
         errors.add(&view.path_of(&POLICY.settle), "a true cost", allowed);
     }
+    for (field, guesses) in [
+        (view.path_of(&POLICY.cost), cost.guesses_size()),
+        (view.path_of(&POLICY.costs), costs.iter().any(|(_, cost)| cost.guesses_size())),
+    ] {
+        if guesses && !settle.counts_uploads() {
+            let allowed = "with a `settle` by `request_bytes`: otherwise a body of any size would cost this";
+            errors.add(&field, "on_unknown", allowed);
+        }
+    }
     let prefix = format!("{}.", view.path());
     let mut policy = Policy {
         name: name.to_owned(),

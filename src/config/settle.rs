@@ -42,13 +42,15 @@ object! {
 
 object! {
     static TRUE_COST: TrueCostFields = "true_cost",
-        exactly_one(reserved, constant, header, trailer, response_bytes, duration, body_json, usage),
+        exactly_one(reserved, constant, header, trailer, request_bytes, response_bytes, duration, body_json, usage),
         "How many units a request has cost. What it has reserved above that is refunded, and what is missing is charged.";
     reserved: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("As many as it has reserved."),
     constant: Option<Count<u64>> = count(0, MAX_UNITS)
         .optional("This many; 0 refunds all. A request that ends before its response begins costs no less than it has reserved."),
     header: Option<Nested<FieldCostFields>> = nested(&FIELD_COST).optional("The number in a header of the response."),
     trailer: Option<Nested<FieldCostFields>> = nested(&FIELD_COST).optional("The number in a trailer of the response."),
+    request_bytes: Option<Nested<RequestBytesFields>> = nested(&REQUEST_BYTES)
+        .optional("By the size of the request's body, as far as it came: chunked uploads too."),
     response_bytes: Option<Nested<BytesCostFields>> = nested(&BYTES_COST).optional("By the size of the response's body."),
     duration: Option<Nested<DurationCostFields>> = nested(&DURATION_COST)
         .optional("By the time from the request's admission to the end of its response."),
@@ -69,6 +71,14 @@ object! {
     static BYTES_COST: BytesCostFields = "bytes_cost", "The cost is the number of bytes divided by `per`, rounded up.";
     per: Count<u64> = count(1, MAX_UNITS).default("1", "How many bytes are one unit."),
     on_missing: Nested<OnMissingFields> = on_missing(),
+    max: Count<u64> = max(),
+}
+
+object! {
+    static REQUEST_BYTES: RequestBytesFields = "request_bytes_cost",
+        "The cost is the number of bytes of the request's body that weir has let through, divided by `per`, rounded up. It is charged \
+         when the stream ends.";
+    per: Count<u64> = count(1, MAX_UNITS).default("1", "How many bytes are one unit."),
     max: Count<u64> = max(),
 }
 
@@ -150,6 +160,10 @@ fn true_cost(view: &View<'_, TrueCostFields>, tables: &Tables, errors: &mut Erro
     if let Some(trailer) = view.get(&TRUE_COST.trailer) {
         let source = Source::Trailer(trailer.get(&FIELD_COST.name).to_owned());
         return shown(source, missing(&trailer.get(&FIELD_COST.on_missing)), trailer.get(&FIELD_COST.max));
+    }
+    if let Some(bytes) = view.get(&TRUE_COST.request_bytes) {
+        let source = Source::RequestBytes(bytes.get(&REQUEST_BYTES.per));
+        return shown(source, OnMissing::Reserved, bytes.get(&REQUEST_BYTES.max));
     }
     if let Some(bytes) = view.get(&TRUE_COST.response_bytes) {
         let source = Source::Bytes(bytes.get(&BYTES_COST.per));

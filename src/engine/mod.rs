@@ -318,6 +318,11 @@ impl Engine {
         self.requests.response_body(stream, bytes, content);
     }
 
+    /// This many bytes of the request's body have passed until now: for a configuration that [counts them](Config::counts_uploads).
+    pub fn uploaded(&mut self, stream: StreamId, bytes: u64) {
+        self.requests.uploaded(stream, bytes);
+    }
+
     /// The response has ended by itself, and was not cut off: for requests with [`Watched::is_any`].
     pub fn response_whole(&mut self, stream: StreamId) {
         self.requests.response_whole(stream);

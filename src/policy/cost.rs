@@ -28,8 +28,13 @@ pub enum CostSource {
     Query(Vec<u8>),
     /// In its JSON body, at any of these paths.
     Body(Vec<String>),
-    /// In `content-length`, in units of this many bytes (at least 1), rounded up.
-    ContentLength(u64),
+    /// In `content-length`, in units of `per` bytes (at least 1), rounded up. A body that has none costs `on_unknown`, if that is given.
+    ContentLength {
+        /// The bytes of one unit.
+        per: u64,
+        /// The cost of a body without `content-length`, within the bounds.
+        on_unknown: Option<u64>,
+    },
 }
 
 /// The bounds of a cost that a request states.
@@ -73,9 +78,15 @@ impl Cost {
     pub(super) const fn is_in_bytes(&self) -> Option<bool> {
         match self {
             Self::Constant(_) => None,
-            Self::Stated(source, _) => Some(matches!(source, CostSource::ContentLength(1))),
+            Self::Stated(source, _) => Some(matches!(source, CostSource::ContentLength { per: 1, .. })),
             Self::Usage(_) | Self::Calls(_) => Some(false),
         }
+    }
+
+    /// True if it guesses the size of a body whose size is not stated.
+    #[must_use]
+    pub const fn guesses_size(&self) -> bool {
+        matches!(self, Self::Stated(CostSource::ContentLength { on_unknown: Some(_), .. }, _))
     }
 
     /// True if `request` is denied because no price is known for its model.
@@ -105,10 +116,10 @@ impl Cost {
                 let numbers = paths.iter().filter_map(|path| request.body_number(path).transpose());
                 largest(numbers.map(Result::ok))
             }
-            CostSource::ContentLength(per) => match header(request, "content-length") {
+            CostSource::ContentLength { per, on_unknown } => match header(request, "content-length") {
                 Stated::Units(bytes) => Stated::Units(bytes.div_ceil((*per).max(1))),
                 // The length of a body without `content-length` (chunked, or HTTP/2) is unknown.
-                Stated::Nothing if request.has_body() => Stated::Unknown,
+                Stated::Nothing if request.has_body() => on_unknown.map_or(Stated::Unknown, Stated::Units),
                 stated => stated,
             },
         })

@@ -70,6 +70,8 @@ pub enum Source {
     Header(String),
     /// In the trailer of this name, in lower case.
     Trailer(String),
+    /// The size of the request's body, as far as it has passed, in units of this many bytes (at least 1), rounded up.
+    RequestBytes(u64),
     /// The size of its body, in units of this many bytes (at least 1), rounded up.
     Bytes(u64),
     /// The time from the admission of the request to its end, in units of this length (at least 1), rounded up.
@@ -85,7 +87,7 @@ impl TrueCost {
     pub(super) const fn is_in_bytes(&self) -> Option<bool> {
         match self {
             Self::Reserved | Self::Constant(_) => None,
-            Self::Shown(shown) => Some(matches!(shown.source, Source::Bytes(1))),
+            Self::Shown(shown) => Some(matches!(shown.source, Source::Bytes(1) | Source::RequestBytes(1))),
         }
     }
 }
@@ -147,6 +149,8 @@ pub struct Settling {
     /// A bit for each case whose condition on a header holds, and for each for which that cannot be told.
     header: [u16; 2],
     bytes: u64,
+    /// The bytes of the request's body that have passed.
+    uploaded: u64,
     /// True if no part of it is still to come.
     is_whole: bool,
     /// For each case what a header or trailer said.
@@ -168,6 +172,7 @@ impl Settling {
             grpc_status: None,
             header: [0; 2],
             bytes: 0,
+            uploaded: 0,
             is_whole: false,
             stated,
             scanners,
@@ -214,7 +219,7 @@ impl Settling {
             Source::Header(name) => self.state(case, number(fields(name))),
             Source::Trailer(_) => watched.trailers = true,
             Source::Bytes(_) => watched.size = true,
-            Source::Duration(_) => {}
+            Source::Duration(_) | Source::RequestBytes(_) => {}
             Source::Body(paths, _) | Source::Usage(Usage { paths, .. }) => {
                 let [kind, coding] =
                     ["content-type", "content-encoding"].map(|name| list(fields(name)).unwrap_or_default());
@@ -227,6 +232,11 @@ impl Settling {
                 }
             }
         }
+    }
+
+    /// This many bytes of the request's body have passed until now.
+    pub const fn uploaded(&mut self, bytes: u64) {
+        self.uploaded = bytes;
     }
 
     fn state(&mut self, case: usize, units: Option<u64>) {
@@ -344,6 +354,7 @@ impl Settling {
         let shown = match source {
             Source::Header(_) | Source::Trailer(_) => self.stated.get(case).copied().flatten(),
             Source::Bytes(per) => self.status.map(|_| self.bytes.div_ceil((*per).max(1))),
+            Source::RequestBytes(per) => Some(self.uploaded.div_ceil((*per).max(1))),
             Source::Duration(per) => Some(elapsed.0.div_ceil(per.0.max(1))),
             Source::Body(_, sum) => self.scanner(case).and_then(|scanner| {
                 let unsaid = if scanner.is_done() { 0 } else { unsaid };
@@ -384,6 +395,15 @@ impl Settle {
             },
             TrueCost::Reserved | TrueCost::Constant(_) => None,
         })
+    }
+
+    /// True if it needs the number of bytes of the request's body.
+    #[must_use]
+    pub fn counts_uploads(&self) -> bool {
+        let counts = |case: &Case| {
+            matches!(&case.cost, TrueCost::Shown(Shown { source: Source::RequestBytes(_), .. }))
+        };
+        self.cases.iter().any(counts)
     }
 
     /// True if every request costs what it reserves.

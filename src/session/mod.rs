@@ -51,6 +51,8 @@ pub struct Session {
     phase: Phase,
     /// The parts of the response that the engine has to see.
     watched: Watched,
+    /// The bytes of the request's body that have passed, if the configuration counts them.
+    uploaded: u64,
 }
 
 #[derive(Debug)]
@@ -63,6 +65,16 @@ enum Phase {
     Known,
     /// It was rejected, and the engine does not know it.
     Denied,
+}
+
+/// A chunk of a request's body, or its trailers.
+pub struct Chunk<'a> {
+    /// Its number of bytes.
+    pub size: &'a dyn Fn() -> usize,
+    /// Shows the bytes to the body's reader. It is called only if the request waits for its body.
+    pub feed: &'a mut dyn FnMut(&mut Body),
+    /// True if the body ends here.
+    pub is_end: bool,
 }
 
 /// Shows how many bytes of a body there are, and these bytes, in parts.
@@ -98,7 +110,7 @@ impl Session {
     #[must_use]
     pub const fn new(stream: StreamId) -> Self {
         let watched = Watched { size: false, content: false, trailers: false, unreadable: false };
-        Self { stream, phase: Phase::Unknown, watched }
+        Self { stream, phase: Phase::Unknown, watched, uploaded: 0 }
     }
 
     /// The host's name for it.
@@ -120,16 +132,17 @@ impl Session {
         self.decide(worker, exchange, None)
     }
 
-    /// A part of its body is there, or its trailers, which end the body. `feed` shows the part; it is called only if the request waits
-    /// for its body.
+    /// A chunk of its body is there, or its trailers, which end the body.
     pub fn body(
         &mut self,
         worker: &mut impl Worker,
         exchange: &impl Exchange,
-        feed: &mut dyn FnMut(&mut Body),
-        is_end: bool,
+        Chunk { size, feed, is_end }: Chunk<'_>,
     ) -> Next {
         let engine = worker.engine();
+        if engine.config().counts_uploads && self.is_known() {
+            self.uploaded = self.uploaded.saturating_add(size() as u64);
+        }
         match std::mem::replace(&mut self.phase, Phase::Known) {
             // One that is late, or denied meanwhile, waits for its body no longer.
             Phase::AwaitsBody(mut body) if engine.awaits_body(self.stream) => {
@@ -345,6 +358,9 @@ impl Session {
         if self.is_known() {
             self.phase = Phase::Unknown;
             let now = worker.now();
+            if self.uploaded > 0 {
+                worker.engine().uploaded(self.stream, self.uploaded);
+            }
             worker.engine().closed(self.stream, now);
             worker.send(now);
         }

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use weir::engine::{Action, Engine, Metric, Metrics, Report};
 use weir::request::sample::Sample;
 use weir::request::{Attributes, Unreadable};
-use weir::session::{self, Exchange, Next, Session, Show};
+use weir::session::{self, Chunk, Exchange, Next, Session, Show};
 use weir::time::Micros;
 
 use crate::worker::*;
@@ -142,11 +142,12 @@ impl Case {
 
     fn body(&mut self, part: &[u8], is_end: bool) -> Said {
         let feed = &mut |body: &mut weir::request::body::Body| body.feed(part);
-        said(&self.session.body(&mut self.host, &self.request, feed, is_end))
+        said(&self.session.body(&mut self.host, &self.request, Chunk { size: &|| part.len(), feed, is_end }))
     }
 
     fn trailers(&mut self) -> Said {
-        said(&self.session.body(&mut self.host, &self.request, &mut |_| {}, true))
+        let chunk = Chunk { size: &|| 0, feed: &mut |_| {}, is_end: true };
+        said(&self.session.body(&mut self.host, &self.request, chunk))
     }
 
     /// Whatever comes of the request, this is said of it.
@@ -472,6 +473,40 @@ fn a_response_settles_its_request_and_wakes_the_worker() {
         assert_eq!(woken, wakes, "{case}");
         let settled: Vec<_> = it.host.worker.drain().into_iter().map(|task| task.number).collect();
         assert_eq!(settled, [1 - cost], "{case}");
+    }
+}
+
+/// With and without a policy that waits for the body, and with what the session sees before and after the request is admitted.
+#[test]
+fn an_upload_costs_the_bytes_that_came() {
+    let uploads = settled(
+        r#"[{"when": {"status": ["5xx"]}, "cost": {"constant": 0}}, {"cost": {"request_bytes": {"per": 10}}}]"#,
+        WINDOW,
+    );
+    let rows: &[(&str, &[&str], &[&str], &str, u64)] = &[
+        ("no body", &[], &[], "200", 0),
+        ("all before it is admitted", &["0123456789", "x"], &[], "200", 2),
+        ("all after it is admitted", &[], &["0123456789", "x"], "200", 2),
+        ("before and after", &["0123"], &["456789", "0123456789"], "200", 2),
+        ("an upstream that failed", &["0123"], &["456789"], "503", 0),
+        ("no response", &["0123456789"], &["0123456789x"], "", 3),
+    ];
+    for (case, before, after, status, cost) in rows {
+        let mut it = Case::new(DENY, std::slice::from_ref(&uploads));
+        assert_eq!(it.headers(), Pause, "{case}");
+        before.iter().for_each(|chunk| assert_eq!(it.body(chunk.as_bytes(), false), Pause, "{case}"));
+        assert_eq!(it.host.worker.answer([granted(1)]), [(STREAM, true)], "{case}");
+        after.iter().for_each(|chunk| assert_eq!(it.body(chunk.as_bytes(), false), Continue, "{case}"));
+        if !status.is_empty() {
+            it.session.response_headers(
+                &mut it.host,
+                &|name: &str| (name == ":status").then(|| status.as_bytes().to_vec()),
+                true,
+            );
+        }
+        it.session.closed(&mut it.host);
+        let settled: i64 = it.host.worker.drain().into_iter().map(|task| task.number).sum();
+        assert_eq!(settled, 1 - *cost as i64, "{case}");
     }
 }
 

@@ -318,7 +318,7 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
                 CostSource::Body(_) => {
                     ("body_json", "a request without the value", Some("a request whose body cannot be read"))
                 }
-                CostSource::ContentLength(_) => (
+                CostSource::ContentLength { .. } => (
                     "content_length",
                     "a request without a body",
                     Some("a body without `content-length` (chunked, HTTP/2, a WebSocket)"),
@@ -329,7 +329,13 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
             // No cost is below `min`: where that is too much already, `max` says nothing new.
             let may_pass = policy.tiers.tiers.iter().all(|tier| refuses(tier, bounds.min).is_none());
             let unknown = unknown.filter(|_| may_pass);
-            cases.extend(unknown.map(|unknown| (fields("max", kind), unknown, bounds.max)));
+            let (field, units) = match source {
+                CostSource::ContentLength { on_unknown: Some(units), .. } => {
+                    ("on_unknown", (*units).clamp(bounds.min, bounds.max))
+                }
+                _ => ("max", bounds.max),
+            };
+            cases.extend(unknown.map(|unknown| (fields(field, kind), unknown, units)));
         }
     }
     for (path, who, units) in cases {

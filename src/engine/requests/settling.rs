@@ -98,6 +98,14 @@ impl Requests {
         watching.for_each(|settling| settling.body(bytes, content));
     }
 
+    /// This many bytes of the request's body have passed until now.
+    pub fn uploaded(&mut self, stream: StreamId, bytes: u64) {
+        let checks = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.checks);
+        checks
+            .filter_map(|policy_check| policy_check.settling.as_deref_mut())
+            .for_each(|settling| settling.uploaded(bytes));
+    }
+
     /// The response has ended by itself.
     pub fn response_whole(&mut self, stream: StreamId) {
         let checks = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.checks);

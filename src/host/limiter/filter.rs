@@ -11,7 +11,7 @@ use super::attributes::{self, HostAttributes};
 use super::reply;
 use super::worker::Worker;
 use crate::request::body::Body;
-use crate::session::{Next, Session, Show};
+use crate::session::{Chunk, Next, Session, Show};
 
 /// The filter of one request.
 pub(super) struct Filter {
@@ -28,7 +28,8 @@ impl Filter {
     fn body_has(&mut self, bytes: usize, is_end: bool) -> FilterAction {
         let mut feed = |body: &mut Body| body.feed(&attributes::request_body(bytes));
         let exchange = HostAttributes::new(false);
-        let next = self.session.body(&mut *self.worker.borrow_mut(), &exchange, &mut feed, is_end);
+        let chunk = Chunk { size: &|| bytes, feed: &mut feed, is_end };
+        let next = self.session.body(&mut *self.worker.borrow_mut(), &exchange, chunk);
         act(next)
     }
 }

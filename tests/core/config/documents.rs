@@ -183,6 +183,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "trusted networks that are every address together",
         "parameters that do not go together",
         "bodies that do not go with their format",
+        "a guess of an upload's size that nothing corrects",
         "a body beside a style",
         "a page without a body",
         "unknown placeholders",

@@ -173,6 +173,7 @@ fn clients_are_told_of_bytes_where_all_costs_are_bytes() {
          format!(r#""costs": [{{"when": {{"method": ["PUT"]}}, "cost": {{{BYTES}}}}}], "cost": {{"header": {{"name": "x-cost"}}}}"#),
          false),
         ("the bytes of responses", settled(r#""response_bytes": {}"#), true),
+        ("the bytes of uploads", settled(r#""request_bytes": {}"#), true),
         ("kilobytes of responses", settled(r#""response_bytes": {"per": 1024}"#), false),
         ("bytes both ways", format!(r#""cost": {{{BYTES}}}, {}"#, settled(r#""response_bytes": {}"#)), true),
         ("bytes of requests, back if they fail",

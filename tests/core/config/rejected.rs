@@ -645,6 +645,9 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
     ("a style beside what it stands for", r#"{"policies": [{P, "response": {"style": "openai", "format": "problem"}}], "response": {"style": "open_ai"}}"#,
      &["policies[0].response: found style, format, allowed: at most one of style, format",
        "response.style: found \"open_ai\", allowed: openai, anthropic, gemini, json_rpc, graphql (did you mean \"openai\"?)"]),
+    ("a guess of an upload's size that nothing corrects", r#"{"policies": [{P, "cost": {"content_length": {"on_unknown": 1000}}, "costs": [{"when": {"method": ["PUT"]}, "cost": {"content_length": {"on_unknown": 0}}}], "settle": [{"cost": {"response_bytes": {}}}]}]}"#,
+     &["policies[0].cost: found on_unknown, allowed: with a `settle` by `request_bytes`: otherwise a body of any size would cost this",
+       "policies[0].costs: found on_unknown, allowed: with a `settle` by `request_bytes`: otherwise a body of any size would cost this"]),
     ("a body beside a style", r#"{"policies": [{P, "response": {"style": "graphql", "body": "x"}}]}"#,
      &["policies[0].response.body: found a body, allowed: none, because `format` is none of `json`, `text`, `html`"]),
 ];
@@ -662,7 +665,7 @@ pub fn message(text: &str) -> String {
         ("OFFSET", "an offset from `-12:00` to `+14:00`, such as `+02:00`"),
         ("WEIGHT", "a number from 0 to 1000000, with up to six decimal places, such as `1` or `\"0.25\"`"),
         ("STATUS", "a status from 100 to 599, a class such as `4xx`, or a range such as `500-503`"),
-        ("COSTS", "reserved, constant, header, trailer, response_bytes, duration, body_json, usage"),
+        ("COSTS", "reserved, constant, header, trailer, request_bytes, response_bytes, duration, body_json, usage"),
         ("ADDED", "a header name in lower case, not of one that weir or Envoy writes"),
         ("VALUE", "1 to 1024 printable characters of ASCII, with placeholders as in `body`"),
         ("TEMPLATE", "up to 65536 bytes, with the placeholders `{retry_after}`, `{limit}`, `{policy}` and `{request_id}`; `{{word}` is the text `{word}`"),

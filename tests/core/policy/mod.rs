@@ -1195,6 +1195,10 @@ const COSTS: &[(&str, &str, &str, u64)] = &[
     ("an empty body", r#"{"content_length": {"per": 4096}}"#, "POST /\ncontent-length: 0", 1),
     ("no body", r#"{"content_length": {"per": 4096, "on_missing": 16, "max": 99}}"#, "GET /", 16),
     ("a chunked body", r#"{"content_length": {"per": 4096, "on_missing": 16, "max": 99}}"#, "POST /\ntransfer-encoding: chunked", 99),
+    ("a chunked body, by a guess", r#"{"content_length": {"per": 4096, "on_unknown": 7, "max": 99}}"#, "POST /\ntransfer-encoding: chunked", 7),
+    ("a chunked body, by a guess out of bounds", r#"{"content_length": {"on_unknown": 700, "max": 99}}"#, "POST /\ntransfer-encoding: chunked", 99),
+    ("a length, beside a guess", r#"{"content_length": {"per": 4096, "on_unknown": 7}}"#, "POST /\ncontent-length: 4097", 2),
+    ("a length that is none, beside a guess", r#"{"content_length": {"on_unknown": 7, "max": 99}}"#, "POST /\ncontent-length: many", 99),
     ("a chunked body, by default", r#"{"content_length": {}}"#, "POST /\ntransfer-encoding: chunked", 1_000_000),
     ("a length that is none, and a body", r#"{"content_length": {"max": 99}}"#, "POST /\ncontent-length: many", 99),
     ("header unreadable", r#"{"header": {"name": "n", "on_missing": 2, "max": 99}}"#, "GET /\n?n", 99),
@@ -1216,7 +1220,9 @@ const COSTS: &[(&str, &str, &str, u64)] = &[
 #[test]
 fn costs() {
     each(COSTS.iter().map(|(row, cost, text, wanted)| {
-        let checks = evaluate(&policy(&format!(r#""cost": {cost}"#)), &request(text)).unwrap();
+        // A guess of a body's size needs it.
+        let settle = r#""settle": [{"cost": {"request_bytes": {}}}]"#;
+        let checks = evaluate(&policy(&format!(r#""cost": {cost}, {settle}"#)), &request(text)).unwrap();
         (row, checks[0].cost.to_string(), wanted.to_string())
     }));
 }

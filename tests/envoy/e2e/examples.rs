@@ -26,6 +26,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("recipe: credential stuffing: an address fails for twenty users, in both envoys", stuffing),
     ("example: logins that fail with a redirect, or without a cookie, lead to a ban", login_that_redirects),
     ("example: cheap and expensive requests share a bucket", cheap_and_expensive),
+    ("example: uploads by their bytes", uploads),
     ("example: each key has a quota, and each address a rate", per_key_and_address),
     ("example: plans", tiers),
     ("example: tenants wait for their turn", tenants),
@@ -529,6 +530,25 @@ fn failed_logins(example: &str, login: fn(&str) -> Request) -> World {
     assert_eq!(attempt(0, "bob", "200 OK").status, 200, "another user is not banned");
     assert_eq!(world.send(&Request::get("/")).status, 200, "other requests pass");
     world
+}
+
+fn uploads() {
+    let world = world(include_str!("../../../examples/uploads.yaml"));
+    let send = |request: Request| world.send(&request.header("authorization", "Bearer k"));
+    let rows = [
+        (Request::post("/upload/a", &[b'x'; 12_345]), 13),
+        (Request::chunked("/upload/a", &[b'x'; 12_345]), 26),
+        (Request::get("/upload/a"), 26),
+    ];
+    for (request, kilobytes) in rows {
+        assert_eq!(send(request).status, 200);
+        // A stated upload of no bytes asks what is left.
+        eventually("the upload to be charged", || {
+            let told =
+                send(Request::post("/upload/", b"")).headers.get("ratelimit").expect("the limit").to_owned();
+            told.contains(&format!("r={}", 2_000_000 - kilobytes)).then_some(())
+        });
+    }
 }
 
 fn cheap_and_expensive() {

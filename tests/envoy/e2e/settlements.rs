@@ -25,6 +25,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("settle: only failed logins count", logins),
     ("settle: a client that leaves pays for what it has seen", a_client_leaves),
     ("settle: a model's stream that is cut off costs what it has delivered", a_stream_is_cut_off),
+    ("settle: what was uploaded is what was charged", uploads),
     ("settle: what was open when envoy is killed has cost what it reserved", envoy_is_killed),
     ("settle: cheap and expensive requests share a limit", cheap_and_expensive),
 ];
@@ -305,6 +306,44 @@ fn envoy_is_killed() {
     assert_eq!(used(&world.redis), 10 + 50 * open as u64);
     world.send(&say("/say", &done));
     is_used(&world, 11 + 50 * open as u64);
+}
+
+/// Uploads whose sizes are stated and not, that weir reads itself and does not, and one that its client breaks off.
+fn uploads() {
+    let by_bytes = r#""cost": {"content_length": {"per": 1000, "on_unknown": 7, "max": 1000000}},
+        "settle": [{"cost": {"request_bytes": {"per": 1000}}}]"#;
+    let config = limiter(by_bytes);
+    let reads = config.replacen(
+        r#""policies": ["#,
+        r#""policies": [{"name": "reads", "match": {"path": {"prefix": "/read"}}, "subject": [{"body_json": {"path": "user"}, "on_missing": "skip"}],
+            "limits": [{"name": "l", "algorithm": "fixed_window", "limit": 1000, "window": "1d"}]}, "#,
+        1,
+    );
+    let world = World::of(&reads, 2, 2);
+    let body = vec![b' '; 10_500];
+    let (mut requests, mut sum) = (Vec::new(), 0);
+    for (request, kilobytes) in [
+        (Request::get("/"), 0),
+        (Request::post("/", &body), 11),
+        (Request::chunked("/", &body), 11),
+        (Request::chunked("/", b"four"), 1),
+        (Request::chunked("/", &vec![b' '; 3_000_000]), 3_000),
+        (Request::post("/read", &body), 11),
+        (Request::chunked("/read", &body), 11),
+    ] {
+        requests.push(request);
+        sum += kilobytes;
+    }
+    send_all(&world, 3, &requests);
+    is_used(&world, sum);
+    // The client states 100,000 bytes, sends 25,000 and leaves.
+    let mut client = TcpStream::connect(world.edge()).expect("Envoy");
+    let head = b"POST / HTTP/1.1\r\nhost: weir.test\r\ncontent-length: 100000\r\n\r\n";
+    client.write_all(&[head.as_slice(), &vec![b' '; 20_000]].concat()).expect("sent");
+    is_used(&world, sum + 100);
+    client.write_all(&[b' '; 5_000]).expect("sent");
+    client.shutdown(Shutdown::Both).expect("closed");
+    is_used(&world, sum + 25);
 }
 
 fn cheap_and_expensive() {
