@@ -320,16 +320,17 @@ fn uploads() {
         1,
     );
     let world = World::of(&reads, 2, 2);
-    let body = vec![b' '; 10_500];
+    let body = format!(r#"{{"pad": "{}"}}"#, "x".repeat(10_489));
+    let body = body.as_bytes();
     let (mut requests, mut sum) = (Vec::new(), 0);
     for (request, kilobytes) in [
         (Request::get("/"), 0),
-        (Request::post("/", &body), 11),
-        (Request::chunked("/", &body), 11),
+        (Request::post("/", body), 11),
+        (Request::chunked("/", body), 11),
         (Request::chunked("/", b"four"), 1),
         (Request::chunked("/", &vec![b' '; 3_000_000]), 3_000),
-        (Request::post("/read", &body), 11),
-        (Request::chunked("/read", &body), 11),
+        (Request::post("/read", body).header("content-type", "application/json"), 11),
+        (Request::chunked("/read", body).header("content-type", "application/json"), 11),
     ] {
         requests.push(request);
         sum += kilobytes;
