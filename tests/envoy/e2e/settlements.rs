@@ -14,7 +14,7 @@ use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::PIECE;
-use crate::support::weir::{PATIENT, World, with_trailers};
+use crate::support::weir::{PATIENT, World, reading_bodies, with_trailers};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("settle: what each response says in a header is what was charged, across two envoys", headers),
@@ -319,7 +319,7 @@ fn uploads() {
             "limits": [{"name": "l", "algorithm": "fixed_window", "limit": 1000, "window": "1d"}]}, "#,
         1,
     );
-    let world = World::of(&reads, 2, 2);
+    let world = World::with(&reads, 2, 2, reading_bodies);
     let body = format!(r#"{{"pad": "{}"}}"#, "x".repeat(10_489));
     let body = body.as_bytes();
     let (mut requests, mut sum) = (Vec::new(), 0);
