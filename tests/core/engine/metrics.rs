@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use weir::config::Unasked;
-use weir::engine::{BUILD_INFO, CONFIG_HASH, Catalogue, Kind, MAX_LIMIT_SERIES, Report, escaped};
+use weir::engine::{Catalogue, MAX_LIMIT_SERIES, Report, escaped};
 use weir::policy::{Check, Mode};
 use weir::request::{Attributes, Unreadable};
 use weir::time::Micros;
@@ -283,7 +283,7 @@ fn names_are_unique_and_escaped() {
     let policies = names.map(|(policy, limit)| named(policy, limit)).join(",");
     let worker = Worker::configured(&format!(r#"{{"policies": [{policies}]}}"#));
     let catalogue = Catalogue::of(worker.engine.config());
-    let mut all: Vec<_> = catalogue.definitions().iter().map(|definition| definition.name.as_str()).collect();
+    let mut all: Vec<_> = catalogue.rows().iter().map(|row| &*row.name).collect();
     for (policy, limit) in names {
         let name = format!("weir.policy.{}.limit.{}.requests.denied", escaped(policy), escaped(limit));
         assert!(all.contains(&name.as_str()), "{name}");
@@ -360,33 +360,12 @@ fn a_policy_has_the_metrics_of_what_it_can_decide() {
         let policy = format!(r#"{{"name": "p", {fields} "limits": [{limit}]}}"#);
         let worker = Worker::configured(&format!(r#"{{{PRICES}, "policies": [{policy}]}}"#));
         let catalogue = Catalogue::of(worker.engine.config());
-        let names: Vec<_> = catalogue
-            .definitions()
-            .iter()
-            .filter_map(|definition| definition.name.strip_prefix("weir.policy.p."))
-            .map(|name| name.replace("requests.", ""))
-            .collect();
+        let names = catalogue.rows().iter().filter_map(|row| row.name.strip_prefix("weir.policy.p."));
+        let names: Vec<_> = names.map(|name| name.replace("requests.", "")).collect();
         let units = "units_reserved units_charged units_refunded";
         let asked = "limit.l.asked.50 limit.l.asked.80 limit.l.asked.95 limit.l.asked.100 limit.l.size";
         assert_eq!(names.join(" "), format!("{requests} {units} {limits} {asked}"), "{row}");
     }
-}
-
-/// The dynamic module keeps the gauges by their names, and finds each by its place.
-#[test]
-fn the_gauges_of_a_catalogue_have_their_places() {
-    let policy =
-        r#"{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9}]}"#;
-    let worker = Worker::configured(&format!(r#"{{"policies": [{policy}]}}"#));
-    let catalogue = Catalogue::of(worker.engine.config());
-    let gauges: Vec<_> = catalogue.gauges().map(|(name, metric)| (name, metric.place())).collect();
-    let definitions = catalogue.definitions().iter().enumerate();
-    let expected: Vec<_> = definitions
-        .filter(|(_, definition)| definition.kind == Kind::Gauge)
-        .map(|(place, definition)| (definition.name.as_str(), place))
-        .collect();
-    assert_eq!(gauges, expected);
-    assert!(gauges.iter().any(|(name, _)| *name == "weir.breaker_open"), "{gauges:?}");
 }
 
 /// The largest configuration has a bounded number of metrics, and each policy has its own.
@@ -407,8 +386,7 @@ fn the_number_of_metrics_is_bounded() {
     let policies: Vec<_> = (0..30).map(policy).collect();
     let mut worker = Worker::configured(&format!(r#"{{"policies": [{}]}}"#, policies.join(",")));
     let catalogue = Catalogue::of(worker.engine.config());
-    let count =
-        |of: &str| catalogue.definitions().iter().filter(|definition| definition.name.contains(of)).count();
+    let count = |of: &str| catalogue.rows().iter().filter(|row| row.name.contains(of)).count();
     assert_eq!(count(".limit."), 7 * MAX_LIMIT_SERIES, "allowed and denied, how full, and how large");
     assert_eq!(count(".units_reserved"), 30 * 12, "of each tier");
     assert_eq!(count("policy.p29.requests."), count("policy.p0.requests."));
@@ -608,8 +586,11 @@ fn what_a_worker_is_has_its_value_from_the_beginning() {
     let worker = Worker::new(ALLOW, [policy(BUCKET)]);
     let config = worker.engine.config();
     let catalogue = Catalogue::of(config);
-    let value = |name| catalogue.definitions().iter().find(|of| of.name == name).map(|of| of.value);
-    assert_eq!((value(CONFIG_HASH.name), value(BUILD_INFO.name)), (Some(config.hash.into()), Some(1)));
+    let constant = |name| catalogue.rows().iter().find(|of| of.name.starts_with(name))?.constant();
+    assert_eq!(
+        (constant("weir.config_hash"), constant("weir.build_info.")),
+        (Some(config.hash.into()), Some(1))
+    );
     assert_ne!(config.hash, 1);
 }
 

@@ -39,8 +39,9 @@ fn names(regions: &[&str], policies: &[(&str, &str)]) -> Vec<String> {
         policies.join(",")
     );
     let config = Config::parse(config.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
-    let definitions = Catalogue::of(&config).definitions().to_vec();
-    definitions.into_iter().map(|definition| definition.name).filter(|name| name.contains(".peer.")).collect()
+    let catalogue = Catalogue::of(&config);
+    let names = catalogue.rows().iter().map(|row| row.name.to_string());
+    names.filter(|name| name.contains(".peer.")).collect()
 }
 
 /// Each other region has its metrics, and each policy has its own there, by the way that it has across regions.

@@ -13,7 +13,7 @@ use crate::worker::*;
 pub struct Host {
     catalogue: Catalogue,
     pub values: BTreeMap<String, i64>,
-    pub recorded: Vec<(String, u64)>,
+    pub recorded: Vec<(String, i64)>,
     calls: usize,
     /// The metrics whose names contain this.
     refuses: Option<&'static str>,
@@ -25,20 +25,8 @@ impl Host {
         Self { catalogue, values: BTreeMap::new(), recorded: Vec::new(), calls: 0, refuses: None }
     }
 
-    /// The name of a metric, which must be of this kind.
-    fn name(&self, metric: Metric, kind: Kind) -> String {
-        let definition = &self.catalogue.definitions()[metric.place()];
-        assert_eq!(definition.kind, kind, "{}", definition.name);
-        definition.name.clone()
-    }
-
-    fn add(&mut self, name: String, by: i64) -> bool {
-        self.calls += 1;
-        let takes = !self.refuses(&name);
-        if takes {
-            *self.values.entry(name).or_default() += by;
-        }
-        takes
+    fn name(&self, metric: Metric) -> String {
+        self.catalogue.rows()[metric.place].name.to_string()
     }
 
     fn refuses(&self, name: &str) -> bool {
@@ -46,24 +34,23 @@ impl Host {
     }
 
     pub fn of(&self, name: &str) -> i64 {
-        assert!(self.catalogue.definitions().iter().any(|known| known.name == name), "{name} is no metric");
+        assert!(self.catalogue.rows().iter().any(|known| known.name == name), "{name} is no metric");
         self.values.get(name).copied().unwrap_or(0)
     }
 }
 
 impl Metrics for Host {
-    fn count(&mut self, metric: Metric, by: u64) -> bool {
-        self.add(self.name(metric, Kind::Counter), i64::try_from(by).expect("few"))
-    }
-
-    fn change(&mut self, metric: Metric, by: i64) -> bool {
-        self.add(self.name(metric, Kind::Gauge), by)
-    }
-
-    fn record(&mut self, metric: Metric, value: u64) -> bool {
-        let name = self.name(metric, Kind::Histogram);
+    fn add(&mut self, metric: Metric, value: i64) -> bool {
+        let name = self.name(metric);
         let takes = !self.refuses(&name);
-        self.recorded.push((name, value));
+        if metric.kind == Kind::Histogram {
+            self.recorded.push((name, value));
+            return takes;
+        }
+        self.calls += 1;
+        if takes {
+            *self.values.entry(name).or_default() += value;
+        }
         takes
     }
 }
@@ -105,8 +92,8 @@ impl Exporting {
 
     /// The names of the gauges that contain something of this worker, and what, in order.
     pub fn gauges(&self) -> Vec<(String, u64)> {
-        let name = |metric: Metric| self.host.name(metric, Kind::Gauge);
-        let mut gauges: Vec<_> = self.report.gauges().map(|(metric, value)| (name(metric), value)).collect();
+        let gauges = self.report.gauges();
+        let mut gauges: Vec<_> = gauges.map(|(metric, value)| (self.host.name(metric), value)).collect();
         gauges.sort_unstable();
         gauges
     }
@@ -384,11 +371,10 @@ fn an_attribute_that_cannot_be_read_is_counted_and_logged() {
 #[test]
 fn a_report_knows_what_the_gauges_have_of_its_worker() {
     let mut exporting = Exporting::leasing();
-    assert_eq!(exporting.report.gauges().next(), None);
+    assert_eq!(exporting.gauges(), []);
     assert_eq!(exporting.worker.arrive(1, &["ann"]), None);
     exporting.worker.answer([granted(3).remaining(97).reset(MINUTE)]);
     exporting.pass(ms(100));
     assert_eq!(exporting.worker.engine.on_lease(), 2);
-    let gauges: Vec<_> = exporting.report.gauges().collect();
-    assert_eq!(gauges, [(Metric::gauge(0), 2)], "nothing waits any more");
+    assert_eq!(exporting.gauges(), [("weir.on_lease".to_owned(), 2)], "nothing waits any more");
 }
