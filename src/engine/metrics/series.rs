@@ -23,7 +23,7 @@ macro_rules! label {
 
             /// The place of its count, if those of all values begin at `first`.
             pub(super) const fn at(self, first: usize) -> usize {
-                first.saturating_add(self as usize)
+                first.wrapping_add(self as usize)
             }
 
             /// Its name in metrics.
@@ -109,7 +109,7 @@ pub(super) struct PolicyPlaces {
 impl PolicyPlaces {
     /// The place of an outcome and a source. There are places also for those that never meet.
     pub const fn requests(&self, outcome: Outcome, source: Source) -> usize {
-        source.at(self.first.saturating_add((outcome as usize).saturating_mul(Source::ALL.len())))
+        source.at(self.first.wrapping_add((outcome as usize).wrapping_mul(Source::ALL.len())))
     }
 }
 

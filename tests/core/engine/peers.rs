@@ -115,25 +115,6 @@ fn a_charge_waits_is_sent_and_is_answered_or_not() {
 }
 
 #[test]
-fn what_the_host_refuses_about_a_region_is_exported_later() {
-    for refused in
-        ["weir.peer.bom.", "weir.peer.cle.", "weir.policy.p0.peer.bom.", "weir.policy.p0.peer.cle."]
-    {
-        let mut exporting = Exporting::of(worker(&[DEBIT]));
-        assert_eq!(exporting.worker.arrive_under(1, &[0]), None);
-        exporting.worker.answer([granted(1)]);
-        exporting.refuse(Some(refused));
-        for _ in 0..4 {
-            exporting.worker.skip(ms(100));
-            exporting.look();
-        }
-        exporting.refuse(None);
-        assert_eq!(exporting.both("weir.peer.PEER.debits_waiting"), [1, 1], "{refused}");
-        assert_eq!(exporting.both("weir.policy.p0.peer.PEER.debits_unanswered"), [1, 1], "{refused}");
-    }
-}
-
-#[test]
 fn the_log_names_the_region_of_a_store_that_fails() {
     let mut exporting = Exporting::of(worker(&HOMES));
     for (policy, region) in [(0, "ams"), (1, "bom")] {

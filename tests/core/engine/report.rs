@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use weir::config::Config;
 use weir::engine::{Catalogue, Export, Kind, Metric, Metrics, Report};
 
+use crate::engine::regions::{DEBIT, worker};
 use crate::worker::*;
 
 /// The calls of a host: the values, and the number of calls.
@@ -85,11 +86,6 @@ impl Exporting {
         export
     }
 
-    /// Makes the host refuse the metrics whose names contain this.
-    pub fn refuse(&mut self, part: Option<&'static str>) {
-        self.host.refuses = part;
-    }
-
     /// The names of the gauges that contain something of this worker, and what, in order.
     pub fn gauges(&self) -> Vec<(String, u64)> {
         let gauges = self.report.gauges();
@@ -166,29 +162,25 @@ fn an_idle_worker_exports_nothing_and_needs_no_tick() {
 }
 
 #[test]
-fn a_failure_is_exported_also_when_no_counter_changes() {
-    let mut exporting = Exporting::new(ALLOW);
-    exporting.worker.all_wait([1], "ann");
-    let batch = exporting.worker.batch();
-    exporting.worker.close(1);
-    exporting.pass(ms(100));
-    assert_eq!(exporting.report.due(), None);
-    exporting.worker.fail(&batch);
-    exporting.pass(ms(100));
-    assert_eq!(exporting.host.of("weir.store.refused"), 1);
-}
-
-#[test]
-fn how_long_a_batch_took_is_exported_also_when_no_counter_changes() {
-    let mut exporting = Exporting::new(ALLOW);
-    exporting.worker.all_wait([1], "ann");
-    let batch = exporting.worker.batch();
-    exporting.worker.close(1);
-    exporting.pass(ms(100));
-    exporting.worker.reply(&batch, [denied(ms(1))]);
-    exporting.pass(ms(100));
-    let names: Vec<_> = exporting.host.recorded.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["weir.store_latency_us", "weir.batch_tasks"]);
+fn what_became_of_a_batch_is_exported_also_when_no_counter_changes() {
+    for fails in [true, false] {
+        let mut exporting = Exporting::new(ALLOW);
+        exporting.worker.all_wait([1], "ann");
+        let batch = exporting.worker.batch();
+        exporting.worker.close(1);
+        exporting.pass(ms(100));
+        assert_eq!(exporting.report.due(), None);
+        if fails {
+            exporting.worker.fail(&batch);
+        } else {
+            exporting.worker.reply(&batch, [denied(ms(1))]);
+        }
+        exporting.pass(ms(100));
+        assert_eq!(exporting.host.of("weir.store.refused"), fails.into());
+        let names: Vec<_> = exporting.host.recorded.iter().map(|(name, _)| name.as_str()).collect();
+        let expected = ["weir.store_latency_us", "weir.batch_tasks"];
+        assert_eq!(names, if fails { &[][..] } else { &expected });
+    }
 }
 
 #[test]
@@ -236,18 +228,27 @@ fn a_clock_that_is_set_back_delays_no_export() {
     }
 }
 
+/// Of the engine, of a policy and its limit, of a region, and of a policy there.
 #[test]
 fn what_the_host_refuses_is_exported_later() {
-    let of_policy = ["weir.policy.p0.requests.allowed.redis", "weir.policy.p0.limit.l.requests.allowed"];
-    for refused in ["", "weir.admitted", of_policy[0], of_policy[1]] {
-        let mut exporting = Exporting::new(ALLOW);
-        exporting.host.refuses = Some(refused);
-        exporting.admit(1);
-        exporting.pass(ms(150));
-        exporting.host.refuses = None;
-        exporting.pass(ms(201));
-        assert_eq!(exporting.host.of("weir.admitted"), 1, "{refused}");
-        assert_eq!(of_policy.map(|name| exporting.host.of(name)), [1, 1], "{refused}");
+    #[rustfmt::skip]
+    let expected = [
+        ("weir.batches", 1), ("weir.policy.p0.requests.allowed.redis", 1), ("weir.policy.p0.limit.l.requests.allowed", 1),
+        ("weir.peer.bom.debits_waiting", 1), ("weir.peer.cle.debits_waiting", 1),
+        ("weir.policy.p0.peer.bom.debits_unanswered", 1), ("weir.policy.p0.peer.cle.debits_unanswered", 1),
+    ];
+    for refused in [""].into_iter().chain(expected.map(|(name, _)| name)) {
+        let mut exporting = Exporting::of(worker(&[DEBIT]));
+        assert_eq!(exporting.worker.arrive_under(1, &[0]), None);
+        exporting.worker.answer([granted(1)]);
+        for refuses in [Some(refused), None] {
+            exporting.host.refuses = refuses;
+            for _ in 0..4 {
+                exporting.worker.skip(ms(100));
+                exporting.look();
+            }
+        }
+        assert_eq!(expected.map(|(name, _)| (name, exporting.host.of(name))), expected, "{refused}");
     }
 }
 
