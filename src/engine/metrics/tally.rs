@@ -177,6 +177,7 @@ fn count(
     if decision.is_banned() {
         return;
     }
+    let denial = if is_enforced { Outcome::Denied } else { Outcome::ShadowDenied };
     for (place, (status, limit)) in decision.limits.iter().zip(&tier.limits).enumerate() {
         if is_of_limit {
             let own = decision.own.as_ref().and_then(|own| own.get(place));
@@ -188,11 +189,8 @@ fn count(
             let used = limit.warn_at.and_then(|warn_at| warn_at.used(quota, status.remaining));
             add(used.filter(|_| decision.granted).and_then(|_| counts.get_mut(limit.warned)));
         }
-        let outcome = match (decision.granted || status.retry_after == RetryAfter::Now, is_enforced) {
-            (true, _) => Outcome::Allowed,
-            (false, true) => Outcome::Denied,
-            (false, false) => Outcome::ShadowDenied,
-        };
+        let allows = decision.granted || status.retry_after == RetryAfter::Now;
+        let outcome = if allows { Outcome::Allowed } else { denial };
         add(counts.get_mut(outcome.at(limit.requests)));
     }
 }
