@@ -176,7 +176,7 @@ fn what_became_of_a_batch_is_exported_also_when_no_counter_changes() {
             exporting.worker.reply(&batch, [denied(ms(1))]);
         }
         exporting.pass(ms(100));
-        assert_eq!(exporting.host.of("weir.store.refused"), fails.into());
+        assert_eq!(exporting.host.of("weir.store.refused"), i64::from(fails));
         let names: Vec<_> = exporting.host.recorded.iter().map(|(name, _)| name.as_str()).collect();
         let expected = ["weir.store_latency_us", "weir.batch_tasks"];
         assert_eq!(names, if fails { &[][..] } else { &expected });
