@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use weir_core::config::Config;
-use weir_core::engine::{Catalogue, Definition, Kind, Metric, Metrics, Report};
+use weir_core::engine::{Catalogue, Event, Kind, Metric, Metrics, Report, Row};
 
 use crate::envoy::{self, MetricScope};
 use crate::panics::{self, locked};
@@ -38,7 +38,7 @@ pub fn add_residues(report: &Report, config: &Config) {
     let mut all = locked(&RESIDUES);
     let ended = ENDED.fetch_add(1, Ordering::AcqRel).saturating_add(1);
     all.extend(gauges.filter_map(|(metric, value)| {
-        let gauge = catalogue.definitions().get(metric.place())?.name.clone();
+        let gauge = catalogue.rows().get(metric.place)?.name.to_string();
         Some(Residue { gauge, value: value.cast_signed(), ended })
     }));
     let excess = all.len().saturating_sub(MAX_RESIDUES);
@@ -51,6 +51,8 @@ pub struct ConfigMetrics {
     scope: RwLock<Option<MetricScope>>,
     /// In the order of the catalogue.
     metrics: Vec<Option<envoy::Metric>>,
+    /// The counter of panics.
+    panics: Option<Metric>,
     /// The gauges, by name.
     gauges: BTreeMap<String, Metric>,
     /// The value of [`ENDED`] at the definition. Older residues are in gauges of that time.
@@ -62,23 +64,27 @@ pub struct ConfigMetrics {
 impl ConfigMetrics {
     /// Defines them. Only the hook that reads the configuration may call it.
     pub fn define(scope: MetricScope, catalogue: &Catalogue) -> Self {
-        let define = |Definition { kind, name, value }: &Definition| {
-            let metric = match kind {
-                Kind::Info => scope.gauge(name).inspect(|metric| scope.set(*metric, *value)),
-                Kind::Counter => scope.counter(name),
-                Kind::Gauge => scope.gauge(name),
-                Kind::Histogram => scope.histogram(name),
+        let define = |row: &Row| {
+            let metric = match row.kind {
+                Kind::Counter => scope.counter(&row.name),
+                Kind::Gauge => scope.gauge(&row.name),
+                Kind::Histogram => scope.histogram(&row.name),
             };
-            if metric.is_none() {
-                log::error!("the metric {name} cannot be defined");
+            match (metric, row.constant()) {
+                (Some(metric), Some(value)) => scope.set(metric, value),
+                (Some(_), None) => {}
+                (None, _) => log::error!("the metric {} cannot be defined", row.name),
             }
             metric
         };
-        let metrics = catalogue.definitions().iter().map(define).collect();
+        let metrics = catalogue.rows().iter().map(define).collect();
+        let gauges = catalogue.metrics().filter(|(_, row)| row.kind == Kind::Gauge);
+        let gauges = gauges.map(|(metric, row)| (row.name.to_string(), metric)).collect();
+        let mut all = catalogue.metrics();
+        let panics = all.find(|(_, row)| row.event() == Some(Event::Panic)).map(|(metric, _)| metric);
         let ended = ENDED.load(Ordering::Acquire);
-        let gauges = catalogue.gauges().map(|(name, metric)| (name.to_owned(), metric)).collect();
         let scope = RwLock::new(Some(scope));
-        Self { scope, metrics, gauges, ended_before: ended, ended_seen: AtomicU64::new(ended) }
+        Self { scope, metrics, panics, gauges, ended_before: ended, ended_seen: AtomicU64::new(ended) }
     }
 
     /// For the hook that reports the configuration's end. It waits for workers that count at this moment.
@@ -88,8 +94,8 @@ impl ConfigMetrics {
 
     /// Counts what no limiter counts: panics, and the residues of ended limiters.
     pub fn update(&self) {
-        if let panics @ 1.. = panics::take_count() {
-            (&mut &*self).count(Metric::PANICS, panics);
+        if let (Some(metric), panics @ 1..) = (self.panics, panics::take_count()) {
+            (&mut &*self).add(metric, panics.cast_signed());
         }
         let ended = ENDED.load(Ordering::Acquire);
         if self.ended_seen.swap(ended, Ordering::Relaxed) == ended {
@@ -97,29 +103,22 @@ impl ConfigMetrics {
         }
         locked(&RESIDUES).retain(|residue| {
             let gauge = self.gauges.get(&residue.gauge).filter(|_| residue.ended > self.ended_before);
-            !gauge.is_some_and(|gauge| (&mut &*self).change(*gauge, residue.value.saturating_neg()))
+            !gauge.is_some_and(|gauge| (&mut &*self).add(*gauge, residue.value.saturating_neg()))
         });
-    }
-
-    /// Calls `act` on this metric. Returns false if the configuration does not have it, and `None` after the configuration has ended.
-    fn with(&self, metric: Metric, act: impl FnOnce(&MetricScope, envoy::Metric)) -> Option<bool> {
-        let scope = self.scope.read().unwrap_or_else(PoisonError::into_inner);
-        let metric = self.metrics.get(metric.place()).copied().flatten();
-        scope.as_ref().map(|scope| metric.map(|metric| act(scope, metric)).is_some())
     }
 }
 
-/// Counts after the configuration's end are lost: Envoy has removed its metrics.
 impl Metrics for &ConfigMetrics {
-    fn count(&mut self, metric: Metric, by: u64) -> bool {
-        self.with(metric, |scope, metric| scope.count(metric, by)).unwrap_or(true)
-    }
-
-    fn change(&mut self, metric: Metric, by: i64) -> bool {
-        self.with(metric, |scope, metric| scope.change(metric, by)).unwrap_or(false)
-    }
-
-    fn record(&mut self, metric: Metric, value: u64) -> bool {
-        self.with(metric, |scope, metric| scope.record(metric, value)).unwrap_or(true)
+    fn add(&mut self, metric: Metric, value: i64) -> bool {
+        let scope = self.scope.read().unwrap_or_else(PoisonError::into_inner);
+        // Envoy has removed the metrics of a configuration that has ended. What is counted then is lost.
+        let Some(scope) = scope.as_ref() else { return metric.kind != Kind::Gauge };
+        let Some(id) = self.metrics.get(metric.place).copied().flatten() else { return false };
+        match metric.kind {
+            Kind::Counter => scope.count(id, value.cast_unsigned()),
+            Kind::Gauge => scope.change(id, value),
+            Kind::Histogram => scope.record(id, value.cast_unsigned()),
+        }
+        true
     }
 }

@@ -98,9 +98,7 @@ pub use dispatch::{Outage, Slots};
 pub use failure::StoreFailure;
 pub use greeting::{greeting, refusal};
 pub use metrics::{
-    BUILD_INFO, CONFIG_HASH, COUNTERS, Catalogue, Counters, Definition, Fixed, GAUGES, HISTOGRAMS, Kind,
-    LIMIT_OUTCOMES, MAX_LIMIT_SERIES, MAX_POLICY_PEERS, Metric, Metrics, PANICS, PEERS, POLICY_PEERS,
-    PeerMetric, UNREADABLE, escaped,
+    Catalogue, Counters, Event, Kind, MAX_LIMIT_SERIES, MAX_POLICY_PEERS, Metric, Metrics, Row, escaped,
 };
 pub use pipeline::{Pipeline, Unexpected};
 pub use report::{Export, Report};
@@ -518,7 +516,7 @@ impl Engine {
 
     // --- What the host exports -------------------------------------------------------------------------------------
 
-    /// Counts since the worker began.
+    /// What it has counted since it began, and what its gauges show now.
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters::of(self)
@@ -570,41 +568,21 @@ impl Engine {
         self.requests.permit_queues.len() as u64
     }
 
-    /// The units that this region has granted, and has yet to charge in others, each of them counted.
-    #[must_use]
-    pub fn debits_waiting(&self) -> u64 {
-        if self.is_retired { 0 } else { self.requests.debits.waiting() }
-    }
-
     /// The number of requests that the engine keeps: their stream is open, or a batch in flight asks about them.
     #[must_use]
     pub fn request_count(&self) -> usize {
         self.requests.len()
     }
 
-    /// The number of counted decisions of policies.
-    const fn decided(&self) -> u64 {
-        self.requests.tally.count
+    /// The number of changes to the metrics that are not in [`counters`](Self::counters).
+    const fn changes(&self) -> u64 {
+        self.requests.tally.count.wrapping_add(self.requests.synced())
     }
 
-    /// The number of changes that concern other regions.
-    const fn synced(&self) -> u64 {
-        self.requests.synced()
-    }
-
-    fn value_of_peer(&self, series: &metrics::PeerSeries) -> u64 {
-        let peer = |store| self.requests.peer(store, self.clock.latest());
-        series.value(peer, |policy, store| self.requests.outstanding(policy, store))
-    }
-
-    fn value(&self, series: &metrics::Series) -> u64 {
-        self.requests.tally.value(series)
-    }
-
-    /// Returns the values for the histograms, each with the place of its histogram.
-    fn take_samples(&mut self) -> impl Iterator<Item = (usize, u64)> + use<> {
+    /// Returns the values for the histograms, each with what it is of.
+    fn take_samples(&mut self) -> impl Iterator<Item = (Event, u64)> + use<> {
         let samples: Vec<_> = self.stores.iter_mut().flat_map(|store| store.samples.take()).collect();
-        samples.into_iter().flat_map(|sample| [(0, sample.took.0), (1, sample.tasks)])
+        samples.into_iter().flat_map(|sample| [(Event::Latency, sample.took.0), (Event::Tasks, sample.tasks)])
     }
 
     /// When the next list of subjects is due, by the host's clock.

@@ -9,7 +9,7 @@
 use core::fmt::Display;
 use std::borrow::Cow;
 
-use super::metrics::{COUNTER_COUNT, GAUGE_COUNT, Gauges, Kind, Listed, Metric, Metrics, PeerSeries, Series};
+use super::metrics::{Catalogue, Counters, Event, Kind, Listed, Metric, Metrics, Reading, Row};
 use super::{Engine, Outage};
 use crate::config::Config;
 use crate::time::{Micros, Throttle};
@@ -34,39 +34,32 @@ pub enum Export {
 /// The values that were last exported, and the last log lines.
 #[derive(Debug)]
 pub struct Report {
-    counters: [u64; COUNTER_COUNT],
-    gauges: [u64; GAUGE_COUNT],
-    /// The metrics of policies and limits, each with the value that was exported.
-    series: Vec<(Series, u64)>,
-    /// The number of decisions of policies that are in them.
-    decided: u64,
-    /// The metrics of other regions, likewise.
-    peers: Vec<(PeerSeries, u64)>,
-    /// The number of changes that are in them.
-    synced: u64,
+    /// Each metric, how it is read, and the value that was exported.
+    metrics: Vec<(Metric, Reading, u64)>,
+    /// What the engine had at the last export; absent if the host did not take all of it.
+    exported: Option<(Counters, u64)>,
     /// When the next export is due; absent while nothing has changed.
     due: Option<Micros>,
     outage: Throttle,
     /// The outage that was logged last, unless its end was logged: the store, the part of its slots, and the beginning.
     unavailable: Option<(u8, Option<u32>, Micros)>,
-    kinds: Vec<(Metric, Throttle)>,
+    /// The metrics of events.
+    events: Vec<(Event, Metric, Throttle)>,
 }
 
 impl Report {
     /// The report of a new engine of this configuration.
     #[must_use]
     pub fn new(config: &Config) -> Self {
+        let catalogue = Catalogue::of(config);
+        let event = |(metric, row): (_, &Row)| Some((row.event()?, metric, Throttle::default()));
         Self {
-            counters: [0; COUNTER_COUNT],
-            gauges: [0; GAUGE_COUNT],
-            series: Series::of(config).into_iter().map(|series| (series, 0)).collect(),
-            decided: 0,
-            peers: PeerSeries::of(config).into_iter().map(|series| (series, 0)).collect(),
-            synced: 0,
+            events: catalogue.metrics().filter_map(event).collect(),
+            metrics: catalogue.metrics().map(|(metric, row)| (metric, row.reading, 0)).collect(),
+            exported: Some((Counters::default(), 0)),
             due: None,
             outage: Throttle::default(),
             unavailable: None,
-            kinds: Vec::new(),
         }
     }
 
@@ -97,52 +90,34 @@ impl Report {
 
     /// A failure, or how long a batch took, comes with the end of a batch or with a decision, which a gauge or a count shows.
     fn differs(&self, engine: &Engine) -> bool {
-        self.decided != engine.decided()
-            || self.synced != engine.synced()
-            || self.counters != engine.counters().in_order()
-            || self.gauges != Gauges::of(engine).in_order()
+        self.exported
+            .as_ref()
+            .is_none_or(|(counters, changes)| *changes != engine.changes() || *counters != engine.counters())
     }
 
     /// Exports what has changed.
     pub fn export(&mut self, engine: &mut Engine, metrics: &mut impl Metrics, now: Micros) {
         self.due = None;
-        let counters = engine.counters().in_order();
-        for (place, (value, exported)) in counters.into_iter().zip(&mut self.counters).enumerate() {
-            count(metrics, Metric::counter(place), value, exported);
-        }
-        let gauges = Gauges::of(engine).in_order();
-        for (place, (value, exported)) in gauges.into_iter().zip(&mut self.gauges).enumerate() {
-            change(metrics, Metric::gauge(place), value, exported);
-        }
-        if self.decided != engine.decided() {
-            let mut all = true;
-            let first = Metric::series(0).place();
-            for (place, (series, exported)) in self.series.iter_mut().enumerate() {
-                let metric = Metric::at(first.saturating_add(place));
-                all &= count(metrics, metric, engine.value(series), exported);
-            }
-            if all {
-                self.decided = engine.decided();
+        let counters = engine.counters();
+        let mut all = true;
+        for (metric, reading, exported) in &mut self.metrics {
+            let value = reading.value(engine, &counters);
+            let more = value.wrapping_sub(*exported).cast_signed();
+            if more == 0 || metrics.add(*metric, more) {
+                *exported = value;
+            } else {
+                all = false;
             }
         }
-        if self.synced != engine.synced() {
-            let mut all = true;
-            let first = Metric::series(self.series.len()).place();
-            for (place, (series, exported)) in self.peers.iter_mut().enumerate() {
-                let (metric, value) = (Metric::at(first.saturating_add(place)), engine.value_of_peer(series));
-                let export = if series.metric.kind == Kind::Gauge { change } else { count };
-                all &= export(metrics, metric, value, exported);
+        self.exported = all.then(|| (counters, engine.changes()));
+        for (event, value) in engine.take_samples() {
+            if let Some((_, metric, _)) = self.events.iter().find(|(of, ..)| *of == event) {
+                metrics.add(*metric, value.cast_signed());
             }
-            if all {
-                self.synced = engine.synced();
-            }
-        }
-        for (place, value) in engine.take_samples() {
-            metrics.record(Metric::histogram(place), value);
         }
         for (store, failure) in engine.take_failures() {
             let line = format_args!("{}: {failure}", name(engine, store));
-            self.count(Metric::failure(failure.kind()), &line, metrics, now);
+            self.count(Event::Failure(failure.kind()), &line, metrics, now);
         }
         let outage = engine.outage(now);
         if let Some((store, slots, since)) = self.unavailable
@@ -163,56 +138,29 @@ impl Report {
     /// Counts the attributes that the host could not read for one request.
     pub fn unreadable(&mut self, failures: &[impl Display], metrics: &mut impl Metrics, now: Micros) {
         for failure in failures {
-            self.count(Metric::UNREADABLE, failure, metrics, now);
+            self.count(Event::Unreadable, failure, metrics, now);
         }
     }
 
     /// The values of this worker in the gauges that are not 0.
     pub fn gauges(&self) -> impl Iterator<Item = (Metric, u64)> {
-        let fixed = self.gauges.iter().enumerate().map(|(place, value)| (Metric::gauge(place), *value));
-        let first = Metric::series(self.series.len()).place();
-        let peers =
-            self.peers.iter().enumerate().filter(|(_, (series, _))| series.metric.kind == Kind::Gauge);
-        let peers = peers.map(move |(place, (_, value))| (Metric::at(first.saturating_add(place)), *value));
-        fixed.chain(peers).filter(|(_, value)| *value > 0)
+        let gauges = self.metrics.iter().filter(|(of, _, value)| of.kind == Kind::Gauge && *value > 0);
+        gauges.map(|(metric, .., value)| (*metric, *value))
     }
 
     /// Counts a failure of this kind, and logs it unless one of its kind was logged within [`LOG_INTERVAL`].
-    fn count(&mut self, metric: Metric, failure: &dyn Display, metrics: &mut impl Metrics, now: Micros) {
-        if !metrics.count(metric, 1) {
+    fn count(&mut self, event: Event, failure: &dyn Display, metrics: &mut impl Metrics, now: Micros) {
+        let known = self.events.iter_mut().find(|(of, ..)| *of == event);
+        let Some((_, metric, throttle)) = known else { return };
+        if !metrics.add(*metric, 1) {
             log::error!("this failure cannot be counted: {failure}");
         }
-        let index = self.kinds.iter().position(|(other, _)| *other == metric).unwrap_or_else(|| {
-            self.kinds.push((metric, Throttle::default()));
-            self.kinds.len().saturating_sub(1)
-        });
-        let Some((_, throttle)) = self.kinds.get_mut(index) else { return };
         match throttle.admit(LOG_INTERVAL, now) {
             None => {}
             Some(0) => log::warn!("{failure}"),
             Some(more) => log::warn!("{failure} ({more} more of its kind since)"),
         }
     }
-}
-
-/// Counts what came since the last export; whether nothing is left to count.
-fn count(metrics: &mut impl Metrics, metric: Metric, value: u64, exported: &mut u64) -> bool {
-    let more = value.wrapping_sub(*exported);
-    let is_counted = more == 0 || metrics.count(metric, more);
-    if is_counted {
-        *exported = value;
-    }
-    is_counted
-}
-
-/// Brings a gauge to what is true now; whether it is.
-fn change(metrics: &mut impl Metrics, metric: Metric, value: u64, exported: &mut u64) -> bool {
-    let change = value.wrapping_sub(*exported).cast_signed();
-    let is_exported = change == 0 || metrics.change(metric, change);
-    if is_exported {
-        *exported = value;
-    }
-    is_exported
 }
 
 /// The name of a store in the log.

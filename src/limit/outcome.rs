@@ -47,8 +47,11 @@ impl Ask {
 
     /// The units of a limit of this quota that are kept for other requests: rounded up, but one unit is for all requests.
     pub(crate) fn kept(self, quota: u64) -> u64 {
-        let percent = u64::from(self.kept_percent);
-        quota.saturating_mul(percent).div_ceil(100).min(quota.saturating_sub(1))
+        match self.kept_percent.into() {
+            // Most limits keep nothing, and then this costs nothing.
+            0 => 0,
+            percent => quota.saturating_mul(percent).div_ceil(100).min(quota.saturating_sub(1)),
+        }
     }
 
     /// The units of a limit of this quota that such requests may use.

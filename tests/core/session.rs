@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 
-use weir::engine::{Action, Engine, Metric, Metrics, Report};
+use weir::engine::{Action, Engine, Kind, Metric, Metrics, Report};
 use weir::request::sample::Sample;
 use weir::request::{Attributes, Unreadable};
 use weir::session::{self, Chunk, Exchange, Next, Session, Show};
@@ -19,16 +19,8 @@ struct Statistics {
 }
 
 impl Metrics for Statistics {
-    fn count(&mut self, _: Metric, _: u64) -> bool {
-        self.counted += 1;
-        true
-    }
-
-    fn change(&mut self, _: Metric, _: i64) -> bool {
-        true
-    }
-
-    fn record(&mut self, _: Metric, _: u64) -> bool {
+    fn add(&mut self, metric: Metric, _: i64) -> bool {
+        self.counted += usize::from(metric.kind == Kind::Counter);
         true
     }
 }

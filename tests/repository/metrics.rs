@@ -9,10 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir::config::Config;
-use weir::engine::{
-    BUILD_INFO, CONFIG_HASH, COUNTERS, Catalogue, GAUGES, HISTOGRAMS, Kind, PANICS, PEERS, POLICY_PEERS,
-    UNREADABLE,
-};
+use weir::engine::{Catalogue, Kind};
 
 use serde_json::Value;
 
@@ -107,59 +104,48 @@ fn block(of: &str, first: &str) -> String {
 
 #[test]
 fn the_tables_of_the_document_are_those_of_the_code() {
-    let row = |name: &str, meaning: &str| {
-        let (prometheus, labels) = in_prometheus(name);
-        assert!(labels.is_empty(), "{name}");
-        format!("| `wasmcustom.{name}` | `{prometheus}` | {meaning} |\n")
+    let catalogue = catalogue();
+    let rows = || catalogue.rows().iter().filter(|row| !row.meaning.is_empty());
+    let of = |kind| {
+        let rows = rows().filter(|row| row.kind == kind && !row.name.contains(".peer."));
+        let rows: String = rows.map(|row| format!("{} {} |\n", shown(&row.name), row.meaning)).collect();
+        format!("| Envoy | Prometheus | meaning |\n|---|---|---|\n{rows}")
     };
-    let table = |rows: String| format!("| Envoy | Prometheus | meaning |\n|---|---|---|\n{rows}");
-    let counters = COUNTERS.iter().map(|of| row(of.name, of.meaning));
-    let counters = counters.chain([&UNREADABLE, &PANICS].map(|of| row(of.name, of.meaning))).collect();
-    let build = "| `wasmcustom.weir.build_info.VERSION.COMMIT` | `weir_build_info{version=\"VERSION\", commit=\"COMMIT\"}`";
-    let build = format!("{build} | {} |\n", BUILD_INFO.meaning);
-    let gauges = GAUGES
-        .iter()
-        .map(|of| row(of.name, of.meaning))
-        .chain([row(CONFIG_HASH.name, CONFIG_HASH.meaning), build])
-        .collect();
-    let histograms = HISTOGRAMS.iter().map(|of| row(of.name, of.meaning)).collect();
+    let peers = rows().filter(|row| row.name.contains(".peer.")).map(|row| {
+        let kind = format!("{:?}", row.kind).to_lowercase();
+        format!("{} {kind} | {} |\n", shown(&row.name), row.meaning)
+    });
+    let peers: String = peers.collect();
     let yaml = |block: String| format!("```yaml\n{block}```\n");
     let tables = [
         ("tags", yaml(block("envoy/weir.yaml", TAGS))),
         ("runtime", yaml(block("envoy/native.yaml", "layered_runtime:\n"))),
         ("policies", policies()),
-        ("counters", table(counters)),
-        ("gauges", table(gauges)),
-        ("peers", peers()),
-        ("histograms", table(histograms)),
+        ("counters", of(Kind::Counter)),
+        ("gauges", of(Kind::Gauge)),
+        ("peers", format!("| Envoy | Prometheus | kind | meaning |\n|---|---|---|---|\n{peers}")),
+        ("histograms", of(Kind::Histogram)),
     ];
     published("docs/metrics.md", tables);
 }
 
-/// The metrics of other regions, and those of policies there.
-fn peers() -> String {
-    let of_peers = PEERS.iter().map(|of| ("weir.peer.PEER.", of));
-    let of_policies = POLICY_PEERS.iter().map(|of| ("weir.policy.POLICY.peer.PEER.", of));
-    let rows = of_peers.chain(of_policies).map(|(prefix, of)| {
-        let name = [prefix, of.name].concat();
-        let (prometheus, labels) = in_prometheus(&name);
-        let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-        let kind = if of.kind == Kind::Gauge { "gauge" } else { "counter" };
-        format!(
-            "| `wasmcustom.{name}` | `{prometheus}{{{}}}` | {kind} | {} |\n",
-            labels.join(", "),
-            of.meaning
-        )
-    });
-    let rows: String = rows.collect();
-    format!("| Envoy | Prometheus | kind | meaning |\n|---|---|---|---|\n{rows}")
+/// The first cells of a metric's row: its names in Envoy and in Prometheus.
+fn shown(name: &str) -> String {
+    if name.starts_with("weir.build_info.") {
+        return "| `wasmcustom.weir.build_info.VERSION.COMMIT` | `weir_build_info{version=\"VERSION\", commit=\"COMMIT\"}` |".into();
+    }
+    let name = name.replace("policy.debit.", "policy.POLICY.").replace("policy.share.", "policy.POLICY.");
+    let (prometheus, labels) = in_prometheus(&name);
+    let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+    let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(", ")) };
+    format!("| `wasmcustom.{name}` | `{prometheus}{labels}` |")
 }
 
 /// The sources that an outcome can have, and the policies that have these metrics.
 fn policies() -> String {
     let mut sources: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for definition in catalogue().definitions() {
-        let (name, labels) = in_prometheus(&definition.name);
+    for row in catalogue().rows() {
+        let (name, labels) = in_prometheus(&row.name);
         if name == "weir_policy_requests" {
             sources.entry(labels["outcome"].clone()).or_default().insert(labels["source"].clone());
         }
@@ -269,11 +255,11 @@ fn all_shipped_configurations_have_the_same_tags_and_the_module_its_runtime_key(
 /// The names that Prometheus has, with the labels of each.
 fn known() -> BTreeMap<String, BTreeSet<String>> {
     let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for definition in catalogue().definitions() {
-        let (name, labels) = in_prometheus(&definition.name);
+    for row in catalogue().rows() {
+        let (name, labels) = in_prometheus(&row.name);
         let mut labels: BTreeSet<_> = labels.into_keys().collect();
         labels.insert("instance".into());
-        if definition.kind == Kind::Histogram {
+        if row.kind == Kind::Histogram {
             for suffix in ["_sum", "_count"] {
                 known.entry(format!("{name}{suffix}")).or_default().extend(labels.clone());
             }
@@ -301,7 +287,7 @@ fn every_query_names_metrics_labels_and_values_that_exist() {
         }
     }
     let values: BTreeSet<_> =
-        catalogue().definitions().iter().flat_map(|of| in_prometheus(&of.name).1.into_values()).collect();
+        catalogue().rows().iter().flat_map(|of| in_prometheus(&of.name).1.into_values()).collect();
     let dashboard = queries::dashboard(&read("operate/dashboard.json"));
     assert!(dashboard.len() > 40, "{}", dashboard.len());
     let from_rules = rules.iter().map(|rule| (rule.name().to_owned(), rule.expr.clone()));

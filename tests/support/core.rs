@@ -50,15 +50,7 @@ impl Exchange for User<'_> {
 pub struct Unread;
 
 impl Metrics for Unread {
-    fn count(&mut self, _: Metric, _: u64) -> bool {
-        true
-    }
-
-    fn change(&mut self, _: Metric, _: i64) -> bool {
-        true
-    }
-
-    fn record(&mut self, _: Metric, _: u64) -> bool {
+    fn add(&mut self, _: Metric, _: i64) -> bool {
         true
     }
 }

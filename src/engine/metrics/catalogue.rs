@@ -1,61 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every metric of a configuration. A host defines them all when it has read the configuration: Envoy lets a dynamic module define none
-//! later, and a counter that begins to exist with its first count shows no rate for it.
+//! Every metric of a configuration, a row for each. A host defines them all when it has read the configuration: Envoy lets a dynamic module
+//! define none later, and a counter that begins to exist with its first count shows no rate for it.
 
-use super::fixed::{
-    BUILD_INFO, CONFIG_HASH, COUNTER_COUNT, COUNTERS, GAUGE_COUNT, GAUGES, HISTOGRAMS, PANICS, UNREADABLE,
-};
-use super::peers::PeerSeries;
-use super::series::{Fullness, Series};
+use std::borrow::Cow;
+
+use super::fixed::{Counters, FIXED};
+use super::peers::{self, Peer};
+use super::series;
 use crate::config::Config;
-use crate::engine::StoreFailure;
+use crate::engine::{Engine, StoreFailure};
+use crate::version;
 
-/// A metric, by its place in the [`Catalogue`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Metric(usize);
-
-impl Metric {
-    /// The counter of panics.
-    pub const PANICS: Self = Self(COUNTER_COUNT);
-    /// The counter of attributes that the host could not read.
-    pub const UNREADABLE: Self = Self(COUNTER_COUNT + 1);
-
-    const GAUGES: usize = COUNTER_COUNT + 2;
-    const HISTOGRAMS: usize = Self::GAUGES + GAUGE_COUNT;
-    const FAILURES: usize = Self::HISTOGRAMS + HISTOGRAMS.len();
-
-    /// Its place.
-    #[must_use]
-    pub const fn place(self) -> usize {
-        self.0
-    }
-
-    pub(in crate::engine) const fn counter(place: usize) -> Self {
-        Self(place)
-    }
-
-    pub(in crate::engine) const fn at(place: usize) -> Self {
-        Self(place)
-    }
-
-    /// The gauge of this place in [`GAUGES`].
-    #[must_use]
-    pub const fn gauge(place: usize) -> Self {
-        Self(Self::GAUGES.saturating_add(place))
-    }
-
-    pub(in crate::engine) const fn histogram(place: usize) -> Self {
-        Self(Self::HISTOGRAMS.saturating_add(place))
-    }
-
-    pub(in crate::engine) fn failure(kind: &str) -> Self {
-        let place = StoreFailure::kinds().position(|other| other == kind);
-        Self(Self::FAILURES.saturating_add(place.unwrap_or(0)))
-    }
-
-    pub(in crate::engine) fn series(place: usize) -> Self {
-        Self(Self::FAILURES.saturating_add(StoreFailure::kinds().count()).saturating_add(place))
-    }
+/// Names a metric of a [`Catalogue`].
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// The kind.
+    pub kind: Kind,
+    /// The place of the row.
+    pub place: usize,
 }
 
 /// The kind of a metric: what Envoy does with its values.
@@ -63,110 +25,129 @@ impl Metric {
 pub enum Kind {
     /// Adds them up.
     Counter,
-    /// Keeps the newest.
+    /// Keeps the newest. All workers share a gauge, so each adds what has changed.
     Gauge,
     /// Counts how many were how large.
     Histogram,
-    /// Keeps the [value](Definition::value) that the host sets when it has defined it.
-    Info,
 }
 
-/// A metric to define.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Definition {
+/// The way in which a metric gets its value.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) enum Reading {
+    /// The engine has it.
+    Fixed(fn(&Counters) -> u64),
+    /// The tally counts it at this place.
+    Tally(usize),
+    /// It is of the region of this store.
+    Peer(fn(&Peer) -> u64, u8),
+    /// It is what this policy has outstanding in the region of this store.
+    Outstanding(usize, u8),
+    /// It is counted or recorded when this happens.
+    Event(Event),
+    /// It is always this. The host sets it when it has defined the metric.
+    Constant(u64),
+}
+
+impl Reading {
+    /// The value that this worker has for it now, if it is not counted when something happens.
+    pub fn value(self, engine: &Engine, counters: &Counters) -> u64 {
+        match self {
+            Self::Fixed(read) => read(counters),
+            Self::Tally(place) => engine.requests.tally.counts.get(place).copied().unwrap_or(0),
+            Self::Peer(read, store) => read(&engine.requests.peer(store, engine.clock.latest())),
+            Self::Outstanding(policy, store) => engine.requests.outstanding(policy, store),
+            Self::Event(_) | Self::Constant(_) => 0,
+        }
+    }
+}
+
+/// Something that a metric counts or records when it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The host could not read an attribute.
+    Unreadable,
+    /// A hook of the dynamic module panicked.
+    Panic,
+    /// The store failed in this way.
+    Failure(&'static str),
+    /// A batch was answered after this time.
+    Latency,
+    /// A batch was answered that had so many tasks.
+    Tasks,
+}
+
+/// One metric.
+#[derive(Clone, Debug)]
+pub struct Row {
     /// Its kind.
     pub kind: Kind,
-    /// Its name, to which Envoy adds its own prefix.
-    pub name: String,
-    /// The value of an [`Info`](Kind::Info).
-    pub value: u64,
+    /// Its name, to which Envoy adds its own prefix. `stats_tags` make labels of the parts that the configuration names.
+    pub name: Cow<'static, str>,
+    /// Its meaning, if a table of the documents has it from here. The plugin has no use for it.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub meaning: &'static str,
+    /// How it gets its value.
+    pub(in crate::engine) reading: Reading,
 }
 
-/// Every metric of a configuration, by its place.
+impl Row {
+    /// The value of a gauge that never changes.
+    #[must_use]
+    pub const fn constant(&self) -> Option<u64> {
+        if let Reading::Constant(value) = self.reading { Some(value) } else { None }
+    }
+
+    /// The event that this metric counts or records.
+    #[must_use]
+    pub const fn event(&self) -> Option<Event> {
+        if let Reading::Event(event) = self.reading { Some(event) } else { None }
+    }
+}
+
+/// Every metric of a configuration.
 #[derive(Clone, Debug)]
-pub struct Catalogue(Vec<Definition>);
+pub struct Catalogue(Vec<Row>);
 
 impl Catalogue {
     /// The catalogue of a configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
-        let define = |kind, name: &str| Definition { kind, name: name.to_owned(), value: 1 };
-        let names = COUNTERS.iter().map(|counter| counter.name).chain([PANICS.name, UNREADABLE.name]);
-        let mut all: Vec<_> = names.map(|name| define(Kind::Counter, name)).collect();
-        all.extend(GAUGES.iter().map(|gauge| define(Kind::Gauge, gauge.name)));
-        all.extend(HISTOGRAMS.iter().map(|histogram| define(Kind::Histogram, histogram.name)));
-        all.extend(StoreFailure::kinds().map(|kind| define(Kind::Counter, &["weir.store.", kind].concat())));
-        all.extend(Series::of(config).iter().map(|series| define(Kind::Counter, &name(series, config))));
-        let peers = PeerSeries::of(config);
-        all.extend(peers.iter().map(|series| define(series.metric.kind, &series.name(config))));
-        all.extend(sizes(config));
-        all.push(Definition { value: config.hash.into(), ..define(Kind::Info, CONFIG_HASH.name) });
-        all.push(define(Kind::Info, BUILD_INFO.name));
-        Self(all)
+        let mut rows = FIXED.to_vec();
+        rows.extend(StoreFailure::kinds().map(|kind| {
+            let name = Cow::Owned(["weir.store.", kind].concat());
+            row!(Kind::Counter, name, Reading::Event(Event::Failure(kind)), "")
+        }));
+        series::lay_out(config, &mut |name, reading| {
+            let kind = if let Reading::Constant(_) = reading { Kind::Gauge } else { Kind::Counter };
+            rows.push(row!(kind, Cow::Owned(name.concat()), reading, ""));
+        });
+        rows.extend(peers::rows(config));
+        rows.push(row!(
+            Kind::Gauge,
+            Cow::Borrowed("weir.config_hash"),
+            Reading::Constant(config.hash.into()),
+            "A number that names the configuration in force: equal for configurations that say the same. The line of the log that says how many \
+             policies are loaded has it, and `weir check --format json`."
+        ));
+        rows.push(row!(
+            Kind::Gauge,
+            Cow::Borrowed(version::METRIC),
+            Reading::Constant(1),
+            "Always 1. Its name says which version is loaded, and from which commit it was built."
+        ));
+        Self(rows)
     }
 
-    /// The names of the gauges.
-    pub fn gauges(&self) -> impl Iterator<Item = (&str, Metric)> {
-        let gauges = self.0.iter().enumerate().filter(|(_, definition)| definition.kind == Kind::Gauge);
-        gauges.map(|(place, definition)| (definition.name.as_str(), Metric(place)))
+    /// The metrics, each with its row.
+    pub fn metrics(&self) -> impl Iterator<Item = (Metric, &Row)> {
+        self.0.iter().enumerate().map(|(place, row)| (Metric { kind: row.kind, place }, row))
     }
 
-    /// The metrics, by their places.
+    /// The rows, by the places of the metrics.
     #[must_use]
-    pub fn definitions(&self) -> &[Definition] {
+    pub fn rows(&self) -> &[Row] {
         &self.0
     }
-}
-
-fn name(series: &Series, config: &Config) -> String {
-    let policy = |index: usize| config.policies.get(index);
-    let name = |index| policy(index).map(|policy| escaped(&policy.name)).unwrap_or_default();
-    match series {
-        Series::Policy { policy, outcome, source } => {
-            ["weir.policy.", &name(*policy), ".requests.", outcome.name(), ".", source.name()].concat()
-        }
-        Series::Limit { policy: of, outcome, limits } => {
-            let view = limits
-                .first()
-                .and_then(|(tier, limit)| policy(*of)?.tiers.tiers.get(*tier)?.views.get(*limit));
-            let limit = view.map(|view| escaped(view.own_name())).unwrap_or_default();
-            ["weir.policy.", &name(*of), ".limit.", &limit, ".requests.", outcome.name()].concat()
-        }
-        Series::Units { policy, tier, kind } => {
-            [&of_tier(config, *policy, *tier), ".units_", kind.name()].concat()
-        }
-        Series::Asked { policy, tier, limit, full } => {
-            [&of_limit(config, *policy, *tier, *limit), ".asked.", full.name()].concat()
-        }
-        Series::Warned { policy, tier, limit } => {
-            [&of_limit(config, *policy, *tier, *limit), ".warned"].concat()
-        }
-    }
-}
-
-/// The beginning of the names of a tier's metrics.
-fn of_tier(config: &Config, policy: usize, tier: usize) -> String {
-    let Some(policy) = config.policies.get(policy) else { return String::new() };
-    let tier = policy.tiers.tiers.get(tier).map(|tier| escaped(&tier.name)).unwrap_or_default();
-    let separator = if tier.is_empty() { "" } else { ".tier." };
-    ["weir.policy.", &escaped(&policy.name), separator, &tier].concat()
-}
-
-/// The beginning of the names of the metrics of a tier's limit.
-fn of_limit(config: &Config, policy: usize, tier: usize, limit: usize) -> String {
-    let view = config.policies.get(policy).and_then(|policy| policy.tiers.tiers.get(tier)?.views.get(limit));
-    let limit = view.map(|view| escaped(view.own_name())).unwrap_or_default();
-    [&of_tier(config, policy, tier), ".limit.", &limit].concat()
-}
-
-/// Defines the sizes of the limits that have metrics of their own.
-fn sizes(config: &Config) -> impl Iterator<Item = Definition> {
-    Series::of(config).into_iter().filter_map(move |series| {
-        let Series::Asked { policy, tier, limit, full: Fullness::Half } = series else { return None };
-        let limits = config.policies.get(policy)?.tiers.tiers.get(tier)?.plan.limits();
-        let name = [&of_limit(config, policy, tier, limit), ".size"].concat();
-        Some(Definition { kind: Kind::Info, name, value: limits.get(limit)?.quota() })
-    })
 }
 
 /// Escapes a name of the configuration as a part of a metric's name. Dots separate these parts, so a dot becomes `%2E`. No other character

@@ -3,16 +3,29 @@
 //!
 //! | file | what is inside |
 //! |---|---|
-//! | `catalogue.rs` | every metric of a configuration, by its place; hosts define them all before the first request |
-//! | `fixed.rs` | the metrics that every configuration has: names, meanings, and the source of their values |
-//! | `series.rs` | the metrics of each policy and limit |
-//! | `peers.rs` | the metrics of each other region, and of each policy there |
-//! | `tally.rs` | the decisions of each policy and limit, by outcome and source |
+//! | `catalogue.rs` | the table of a configuration's metrics: kind, name with its labels, and how each is read |
+//! | `fixed.rs` | its rows that every configuration has |
+//! | `series.rs` | its rows of each policy and limit |
+//! | `peers.rs` | its rows of each other region, and of each policy there |
+//! | `tally.rs` | counts the decisions of each policy and limit, by outcome and source |
 //! | `samples.rs` | the values for histograms in each tick |
 //! | `top.rs` | the subjects that are denied most |
 //! | `used.rs` | the usage of subjects, and the writer of the usage journal |
 //!
 //! No metric is for one subject: clients choose subjects, and Envoy never forgets a metric.
+
+/// A [`Row`], with its meaning if the build has a use for it.
+macro_rules! row {
+    ($kind:expr, $name:expr, $reading:expr, $meaning:expr) => {
+        $crate::engine::metrics::Row {
+            kind: $kind,
+            name: $name,
+            #[cfg(not(target_arch = "wasm32"))]
+            meaning: $meaning,
+            reading: $reading,
+        }
+    };
+}
 
 mod catalogue;
 mod fixed;
@@ -23,29 +36,21 @@ mod tally;
 mod top;
 mod used;
 
-pub use catalogue::{Catalogue, Definition, Kind, Metric, escaped};
-pub use fixed::{
-    BUILD_INFO, CONFIG_HASH, COUNTER_COUNT, COUNTERS, Counters, Fixed, GAUGE_COUNT, GAUGES, Gauges,
-    HISTOGRAMS, PANICS, UNREADABLE,
-};
-pub use peers::{MAX_POLICY_PEERS, PEERS, POLICY_PEERS, PeerMetric};
-pub use series::{LIMIT_OUTCOMES, MAX_LIMIT_SERIES};
+pub use catalogue::{Catalogue, Event, Kind, Metric, Row, escaped};
+pub use fixed::Counters;
+pub use peers::MAX_POLICY_PEERS;
+pub use series::MAX_LIMIT_SERIES;
 
-pub(super) use peers::{Peer, PeerSeries};
+pub(super) use catalogue::Reading;
+pub(super) use peers::Peer;
 pub(super) use samples::Samples;
-pub(super) use series::{Series, UnitKind};
+pub(super) use series::UnitKind;
 pub(super) use tally::Tally;
 pub(super) use top::{Listed, Top};
 pub(super) use used::Usage;
 
 /// The statistics of the host.
 pub trait Metrics {
-    /// Adds to a counter; whether it could.
-    fn count(&mut self, metric: Metric, by: u64) -> bool;
-
-    /// Adds to a gauge, or takes from it; whether it could.
-    fn change(&mut self, metric: Metric, by: i64) -> bool;
-
-    /// Records a value in a histogram; whether it could.
-    fn record(&mut self, metric: Metric, value: u64) -> bool;
+    /// Adds this to a counter or a gauge, or records it in a histogram. Returns false if the host did not take it.
+    fn add(&mut self, metric: Metric, value: i64) -> bool;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The metrics of each policy and limit: which there are, for a configuration.
+//! The metrics of each policy and limit: which there are, for a configuration, and where the tally counts each.
 
+use super::catalogue::{Reading, escaped};
 use crate::config::Config;
-use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
 use crate::policy::subject::OnMissing;
 use crate::policy::{Mode, OnFailure, Policy};
-use crate::response::LimitView;
+use crate::response::WarnAt;
 use crate::time::Micros;
 
 /// Declares what a label of metrics may be: a variant for each of its values, by the names that they have in metrics.
@@ -20,6 +20,11 @@ macro_rules! label {
 
         impl $label {
             pub(super) const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The place of its count, if those of all values begin at `first`.
+            pub(super) const fn at(self, first: usize) -> usize {
+                first.wrapping_add(self as usize)
+            }
 
             /// Its name in metrics.
             #[must_use]
@@ -57,17 +62,6 @@ label! {
     Model = "model", "No price is known for the model.";
 }
 
-/// The number of cells of a policy: one for each outcome and source, also for those that never meet.
-pub const POLICY_CELLS: usize = Outcome::ALL.len() * Source::ALL.len();
-
-/// The cell of a policy for an outcome and a source.
-pub(super) const fn cell(outcome: Outcome, source: Source) -> usize {
-    (outcome as usize).saturating_mul(Source::ALL.len()).saturating_add(source as usize)
-}
-
-/// The outcomes of limits, by the names that they have in metrics.
-pub const LIMIT_OUTCOMES: [Outcome; 3] = [Outcome::Allowed, Outcome::Denied, Outcome::ShadowDenied];
-
 label! {
     /// The reason of a change in the units of a limit.
     UnitKind:
@@ -104,153 +98,141 @@ impl Fullness {
 /// At most this many limits have metrics of their own, those of each tier counted. Further limits count only under their policy.
 pub const MAX_LIMIT_SERIES: usize = 2_048;
 
-/// One metric.
-#[derive(Clone, Debug)]
-pub(in crate::engine) enum Series {
-    /// The requests that a policy decided so.
-    Policy { policy: usize, outcome: Outcome, source: Source },
-    /// The requests that a limit decided with this outcome. Tiers may have limits of the same name; they count together.
-    Limit { policy: usize, outcome: Outcome, limits: InlineVec<(usize, usize)> },
-    /// The units of a tier.
-    Units { policy: usize, tier: usize, kind: UnitKind },
-    /// The requests that found a limit of a tier so full.
-    Asked { policy: usize, tier: usize, limit: usize, full: Fullness },
-    /// The requests that passed and left a limit of a tier as full as its `warn_at_percent`.
-    Warned { policy: usize, tier: usize, limit: usize },
+/// The first place of the counts of a policy, and what the tally has to know of it.
+#[derive(Debug)]
+pub(super) struct PolicyPlaces {
+    first: usize,
+    pub tiers: Vec<TierPlaces>,
+    pub denies_unanswered: bool,
 }
 
-impl Series {
-    /// All of a configuration, always in the same order.
-    pub fn of(config: &Config) -> Vec<Self> {
-        let mut all = Vec::new();
-        for (index, policy) in config.policies.iter().enumerate() {
-            let can = Can::of(policy);
-            for &outcome in Outcome::ALL {
-                let sources = Source::ALL.iter().filter(|source| can.decide(outcome, **source));
-                all.extend(sources.map(|&source| Self::Policy { policy: index, outcome, source }));
+impl PolicyPlaces {
+    /// The place of an outcome and a source. There are places also for those that never meet.
+    pub const fn requests(&self, outcome: Outcome, source: Source) -> usize {
+        source.at(self.first.wrapping_add((outcome as usize).wrapping_mul(Source::ALL.len())))
+    }
+}
+
+/// The first place of the units of a tier, for each [`UnitKind`].
+#[derive(Debug)]
+pub(super) struct TierPlaces {
+    pub units: usize,
+    pub limits: Vec<LimitPlaces>,
+}
+
+/// The places of a limit of a tier, and what the tally has to know of it.
+#[derive(Debug)]
+pub(super) struct LimitPlaces {
+    /// The number of units in the configuration.
+    pub quota: u64,
+    /// The fullness for a warning, and the place of the requests with one.
+    pub warn_at: Option<WarnAt>,
+    pub warned: usize,
+    /// The first for each [`Fullness`].
+    pub asked: usize,
+    /// The first for each [`Outcome`]. Limits of the same name in several tiers count together.
+    pub requests: usize,
+}
+
+/// Gives a place to each count of a configuration, and passes on each metric that it has: its name and its reading. Returns the places, and
+/// their number.
+pub(super) fn lay_out(config: &Config, add: &mut dyn FnMut(&[&str], Reading)) -> (Vec<PolicyPlaces>, usize) {
+    let (mut count, mut limits) = (0_usize, 0_usize);
+    let mut take = |places: usize| {
+        let first = count;
+        count = count.saturating_add(places);
+        first
+    };
+    let mut policies = Vec::new();
+    for policy in &config.policies {
+        let mut of_policy = PolicyPlaces {
+            first: take(Outcome::ALL.len().saturating_mul(Source::ALL.len())),
+            tiers: Vec::new(),
+            denies_unanswered: policy.on_failure == OnFailure::Deny,
+        };
+        let name = ["weir.policy.", &escaped(&policy.name)].concat();
+        for &outcome in Outcome::ALL {
+            for &source in Source::ALL.iter().filter(|source| decides(policy, outcome, **source)) {
+                let parts = [&name, ".requests.", outcome.name(), ".", source.name()];
+                add(&parts, Reading::Tally(of_policy.requests(outcome, source)));
             }
         }
-        for (index, policy) in config.policies.iter().enumerate() {
-            for tier in 0..policy.tiers.tiers.len() {
-                all.extend(UnitKind::ALL.iter().map(|&kind| Self::Units { policy: index, tier, kind }));
+        let mut named: Vec<(&str, usize)> = Vec::new();
+        for tier in &policy.tiers.tiers {
+            let separator = if tier.name.is_empty() { "" } else { ".tier." };
+            let tier_name = [&*name, separator, &escaped(&tier.name)].concat();
+            let mut of_tier = TierPlaces { units: take(UnitKind::ALL.len()), limits: Vec::new() };
+            for kind in UnitKind::ALL {
+                add(&[&tier_name, ".units_", kind.name()], Reading::Tally(kind.at(of_tier.units)));
             }
-        }
-        let mut limits = 0_usize;
-        for (index, policy) in config.policies.iter().enumerate() {
-            let can = Can::of(policy);
-            for (_, places) in named_limits(policy) {
-                limits = limits.saturating_add(places.iter().count());
-                if limits > MAX_LIMIT_SERIES {
-                    log::warn!(
-                        "more than {MAX_LIMIT_SERIES} limits: the others have no metrics of their own"
-                    );
-                    return all;
-                }
-                for outcome in LIMIT_OUTCOMES.into_iter().filter(|outcome| can.limit_decides(*outcome)) {
-                    all.push(Self::Limit { policy: index, outcome, limits: places.clone() });
-                }
-                for &(tier, limit) in places.iter() {
-                    let asked = |&full| Self::Asked { policy: index, tier, limit, full };
-                    all.extend(Fullness::ALL.iter().map(asked));
-                    let view = policy.tiers.tiers.get(tier).and_then(|tier| tier.views.get(limit));
-                    if view.and_then(LimitView::warn_at).is_some() {
-                        all.push(Self::Warned { policy: index, tier, limit });
+            for (limit, view) in tier.plan.limits().iter().zip(&tier.views) {
+                let known = named.iter().find(|(other, _)| *other == view.own_name()).map(|(_, of)| *of);
+                let of = LimitPlaces {
+                    quota: limit.quota(),
+                    warn_at: view.warn_at(),
+                    warned: take(1),
+                    asked: take(Fullness::ALL.len()),
+                    requests: known.unwrap_or_else(|| take(Outcome::ALL.len())),
+                };
+                limits = limits.saturating_add(1);
+                if limits <= MAX_LIMIT_SERIES {
+                    let own = [".limit.", &escaped(view.own_name())].concat();
+                    let decided = [Outcome::Allowed, Outcome::Denied, Outcome::ShadowDenied].into_iter();
+                    let decided =
+                        decided.filter(|outcome| known.is_none() && decides(policy, *outcome, Source::Redis));
+                    for outcome in decided {
+                        let reading = Reading::Tally(outcome.at(of.requests));
+                        add(&[&name, &own, ".requests.", outcome.name()], reading);
                     }
+                    for full in Fullness::ALL {
+                        add(&[&tier_name, &own, ".asked.", full.name()], Reading::Tally(full.at(of.asked)));
+                    }
+                    if of.warn_at.is_some() {
+                        add(&[&tier_name, &own, ".warned"], Reading::Tally(of.warned));
+                    }
+                    add(&[&tier_name, &own, ".size"], Reading::Constant(of.quota));
                 }
+                named.push((view.own_name(), of.requests));
+                of_tier.limits.push(of);
             }
+            of_policy.tiers.push(of_tier);
         }
-        all
+        policies.push(of_policy);
     }
+    if limits > MAX_LIMIT_SERIES {
+        log::warn!("more than {MAX_LIMIT_SERIES} limits: the others have no metrics of their own");
+    }
+    (policies, count)
 }
 
-/// The names of a policy's limits, each with its places: tier and limit.
-fn named_limits(policy: &Policy) -> Vec<(&str, InlineVec<(usize, usize)>)> {
-    let mut named: Vec<(&str, InlineVec<(usize, usize)>)> = Vec::new();
-    for (tier, of) in policy.tiers.tiers.iter().enumerate() {
-        for (limit, view) in of.views.iter().enumerate() {
-            let name = view.own_name();
-            match named.iter_mut().find(|(other, _)| *other == name) {
-                Some((_, places)) => places.push((tier, limit)),
-                None => named.push((name, [(tier, limit)].into_iter().collect())),
-            }
+/// True if a request may be decided so, from there: no metric is defined that always stays 0.
+fn decides(policy: &Policy, outcome: Outcome, source: Source) -> bool {
+    let enforces = policy.mode == Mode::Enforce;
+    let shadows = !enforces || policy.enforce_percent < 100;
+    let mut plans = policy.tiers.tiers.iter().map(|tier| &tier.plan);
+    let delays = |limit: &Limit| matches!(limit, Limit::LeakyBucket(of) if of.max_delay() > Micros::ZERO);
+    let denies = match source {
+        Source::Redis | Source::DeniedUntil | Source::Ambiguous => true,
+        Source::Lease => false,
+        Source::Local => policy.on_failure == OnFailure::Local,
+        Source::OnFailure => policy.on_failure == OnFailure::Deny,
+        Source::List => !policy.deny.conditions().is_empty(),
+        Source::Absent => policy.parts().any(|(_, part)| part.on_missing == OnMissing::Deny),
+        Source::Model => policy.may_deny_models(),
+    };
+    match (outcome, source) {
+        (Outcome::Allowed, Source::Redis | Source::Local) => denies,
+        (Outcome::Allowed, Source::Lease) => policy.lease.is_some(),
+        (Outcome::Allowed, Source::OnFailure) => policy.on_failure == OnFailure::Allow || denies && shadows,
+        (Outcome::Delayed, Source::Redis | Source::Local) => {
+            enforces && denies && plans.any(|plan| plan.limits().iter().any(delays))
         }
-    }
-    named
-}
-
-/// The decisions that are possible for a policy, so that no metric is defined that always stays 0.
-#[derive(Clone, Copy)]
-#[allow(clippy::struct_excessive_bools)]
-struct Can {
-    enforce: bool,
-    shadow: bool,
-    lease: bool,
-    ban: bool,
-    delay: bool,
-    deny: bool,
-    exempt: bool,
-    lack: bool,
-    model: bool,
-    on_failure: OnFailure,
-}
-
-impl Can {
-    fn of(policy: &Policy) -> Self {
-        let is_enforced = policy.mode == Mode::Enforce;
-        let tiers = &policy.tiers.tiers;
-        let delays = |limit: &Limit| matches!(limit, Limit::LeakyBucket(of) if of.max_delay() > Micros::ZERO);
-        Self {
-            enforce: is_enforced,
-            shadow: !is_enforced || policy.enforce_percent < 100,
-            lease: policy.lease.is_some(),
-            ban: tiers.iter().any(|tier| tier.plan.ban().is_some()),
-            delay: tiers.iter().any(|tier| tier.plan.limits().iter().any(delays)),
-            deny: !policy.deny.conditions().is_empty(),
-            exempt: !policy.exempt.conditions().is_empty(),
-            lack: policy.parts().any(|(_, part)| part.on_missing == OnMissing::Deny),
-            model: policy.may_deny_models(),
-            on_failure: policy.on_failure,
+        (Outcome::Denied, _) => enforces && denies,
+        (Outcome::Banned, Source::Redis | Source::DeniedUntil) => {
+            enforces && plans.any(|plan| plan.ban().is_some())
         }
-    }
-
-    fn decide(self, outcome: Outcome, source: Source) -> bool {
-        let by_failure = |word| source == Source::OnFailure && self.on_failure == word;
-        let by_store = match source {
-            Source::Redis => true,
-            Source::Local => self.on_failure == OnFailure::Local,
-            _ => false,
-        };
-        let by_memory = by_store || source == Source::DeniedUntil;
-        let by_lease = source == Source::Lease && self.lease;
-        let unasked = match source {
-            Source::List => self.deny,
-            Source::Absent => self.lack,
-            Source::Ambiguous => true,
-            Source::Model => self.model,
-            _ => false,
-        };
-        match outcome {
-            Outcome::Allowed => {
-                by_store
-                    || by_lease
-                    || by_failure(OnFailure::Allow)
-                    || self.shadow && by_failure(OnFailure::Deny)
-            }
-            Outcome::Delayed => self.enforce && self.delay && by_store,
-            Outcome::Denied => self.enforce && (by_memory || by_failure(OnFailure::Deny) || unasked),
-            Outcome::Banned => {
-                self.enforce && self.ban && matches!(source, Source::Redis | Source::DeniedUntil)
-            }
-            Outcome::ShadowDenied => self.shadow && (by_memory || unasked),
-            Outcome::Exempt => self.exempt && source == Source::List,
-        }
-    }
-
-    const fn limit_decides(self, outcome: Outcome) -> bool {
-        match outcome {
-            Outcome::Denied => self.enforce,
-            Outcome::ShadowDenied => self.shadow,
-            _ => true,
-        }
+        (Outcome::ShadowDenied, _) => shadows && denies && source != Source::OnFailure,
+        (Outcome::Exempt, Source::List) => !policy.exempt.conditions().is_empty(),
+        (Outcome::Allowed | Outcome::Delayed | Outcome::Banned | Outcome::Exempt, _) => false,
     }
 }

@@ -1,48 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counts the decisions of each policy and limit, by outcome and source. To count a decision is two additions.
 
-use super::series::{Fullness, Outcome, POLICY_CELLS, Series, Source, UnitKind, cell};
+use super::series::{Fullness, Outcome, PolicyPlaces, Source, TierPlaces, UnitKind, lay_out};
 use super::top::Top;
 use super::used::Usage;
 use crate::config::{Config, Unasked, UnaskedRuling};
 use crate::decision::{CheckAnswer, Decision};
 use crate::limit::{Limit, RetryAfter};
-use crate::policy::{Check, Denial, Mode, OnFailure, Tier};
-use crate::response::{LimitView, WarnAt};
+use crate::policy::{Check, Denial, Mode};
 use crate::script::usage::Used;
 use crate::time::Micros;
-
-/// The counts of one policy.
-#[derive(Debug)]
-struct PolicyTally {
-    cells: [u64; POLICY_CELLS],
-    tiers: Vec<TierTally>,
-    denies_unanswered: bool,
-}
-
-/// The counts of one tier.
-#[derive(Clone, Debug)]
-struct TierTally {
-    /// The number of requests that its limits decided about.
-    decided: u64,
-    limits: Vec<LimitTally>,
-    /// Units by their [`UnitKind`].
-    units: [u64; UnitKind::ALL.len()],
-}
-
-/// The counts of one limit of a tier.
-#[derive(Clone, Debug)]
-struct LimitTally {
-    /// The number of units in the configuration.
-    quota: u64,
-    /// The number of requests it denied, and the number it would have denied.
-    denied: (u64, u64),
-    /// The number of requests for each fullness at which they found it.
-    asked: [u64; Fullness::ALL.len()],
-    /// The fullness for a warning; `warned` is the number of requests with a warning.
-    warn_at: Option<WarnAt>,
-    warned: u64,
-}
 
 /// The decisions without the store, of all policies and of the configuration's own lists.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,7 +26,10 @@ pub(in crate::engine) struct Totals {
 /// See the [module](self).
 #[derive(Debug)]
 pub(in crate::engine) struct Tally {
-    policies: Vec<PolicyTally>,
+    /// The values of the metrics of all policies and limits.
+    pub counts: Vec<u64>,
+    /// The places of each policy in them.
+    policies: Vec<PolicyPlaces>,
     pub totals: Totals,
     /// The subjects that are denied most, and those that use most, if the configuration asks for them.
     pub top_denied: Option<Top>,
@@ -72,13 +42,10 @@ pub(in crate::engine) struct Tally {
 
 impl Tally {
     pub fn new(config: &Config, seed: u64) -> Self {
-        let policies = config.policies.iter().map(|policy| PolicyTally {
-            cells: [0; POLICY_CELLS],
-            tiers: policy.tiers.tiers.iter().map(TierTally::new).collect(),
-            denies_unanswered: policy.on_failure == OnFailure::Deny,
-        });
+        let (policies, count) = lay_out(config, &mut |_, _| {});
         Self {
-            policies: policies.collect(),
+            counts: vec![0; count],
+            policies,
             totals: Totals::default(),
             usage: Usage::new(config, seed),
             top_denied: config.top_denied.map(|settings| Top::new(settings, seed)),
@@ -90,7 +57,7 @@ impl Tally {
     /// A policy has answered about a request. `has_no_place`: the request may pass after a time, and is rejected because too many others
     /// are held already.
     pub fn answered(&mut self, check: &Check, answer: &CheckAnswer, has_no_place: bool) {
-        let Some(policy) = self.policies.get_mut(check.policy) else { return };
+        let Some(policy) = self.policies.get(check.policy) else { return };
         let is_enforced = match check.mode {
             Mode::Enforce => true,
             Mode::Shadow => false,
@@ -118,13 +85,13 @@ impl Tally {
             }
             Some(_) => Outcome::Allowed,
         };
-        add(policy.cells.get_mut(cell(outcome, source)));
+        add(self.counts.get_mut(policy.requests(outcome, source)));
         self.count = self.count.wrapping_add(1);
         let Some(decision) = decision else { return };
-        if let Some(tier) = policy.tiers.get_mut(check.tier) {
+        if let Some(tier) = policy.tiers.get(check.tier) {
             // A local share is not the limit.
             let is_of_limit = source != Source::Local;
-            tier.count(check, decision, is_enforced, is_of_limit);
+            count(&mut self.counts, tier, (check, decision), (is_enforced, is_of_limit));
         }
         if decision.granted {
             return;
@@ -139,25 +106,25 @@ impl Tally {
 
     /// So many units of a check were reserved, charged or refunded, of what was granted at this time of the store.
     pub fn units(&mut self, check: &Check, kind: UnitKind, units: u64, granted_at: Micros) {
-        if let Some(top) = self.top_used.as_mut().filter(|_| check.mode != Mode::Enquiry && units > 0) {
+        if check.mode == Mode::Enquiry {
+            return;
+        }
+        let (taken, requests) = match kind {
+            UnitKind::Reserved => (units.cast_signed(), 1),
+            UnitKind::Charged => (units.cast_signed(), 0),
+            UnitKind::Refunded => (units.cast_signed().saturating_neg(), 0),
+        };
+        if let Some(top) = self.top_used.as_mut().filter(|_| units > 0) {
             match kind {
                 UnitKind::Reserved | UnitKind::Charged => top.add(&check.tag, units),
                 UnitKind::Refunded => top.refunded(&check.tag, units),
             }
         }
-        if let Some(usage) = self.usage.as_mut().filter(|_| check.mode != Mode::Enquiry) {
-            let taken = units.cast_signed();
-            let (units, requests) = match kind {
-                UnitKind::Reserved => (taken, 1),
-                UnitKind::Charged => (taken, 0),
-                UnitKind::Refunded => (taken.saturating_neg(), 0),
-            };
-            usage.add(check, granted_at, Used { units, requests });
+        if let Some(usage) = &mut self.usage {
+            usage.add(check, granted_at, Used { units: taken, requests });
         }
-        let tier = self.policies.get_mut(check.policy).and_then(|policy| policy.tiers.get_mut(check.tier));
-        if let Some(count) = tier.and_then(|tier| tier.units.get_mut(kind as usize))
-            && check.mode != Mode::Enquiry
-        {
+        let tier = self.policies.get(check.policy).and_then(|policy| policy.tiers.get(check.tier));
+        if let Some(count) = tier.and_then(|tier| self.counts.get_mut(kind.at(tier.units))) {
             *count = count.wrapping_add(units);
             self.count = self.count.wrapping_add(1);
         }
@@ -181,10 +148,10 @@ impl Tally {
                 // It is no decision.
                 UnaskedRuling::UnreadableBody => continue,
             };
-            let policy = policy.and_then(|policy| self.policies.get_mut(policy));
+            let policy = policy.and_then(|policy| self.policies.get(policy));
             let is_global = policy.is_none();
             if let Some(policy) = policy {
-                add(policy.cells.get_mut(cell(outcome, source)));
+                add(self.counts.get_mut(policy.requests(outcome, source)));
             }
             let totals = &mut self.totals;
             add(match (outcome, source) {
@@ -197,79 +164,34 @@ impl Tally {
             });
         }
     }
-
-    /// The value of a metric.
-    pub fn value(&self, series: &Series) -> u64 {
-        match series {
-            Series::Policy { policy, outcome, source } => {
-                let policy = self.policies.get(*policy);
-                policy.and_then(|policy| policy.cells.get(cell(*outcome, *source))).copied().unwrap_or(0)
-            }
-            Series::Limit { policy, outcome, limits } => {
-                let tiers = self.policies.get(*policy).map_or(&[][..], |policy| &policy.tiers);
-                let value = |(tier, limit): &(usize, usize)| {
-                    let tier = tiers.get(*tier)?;
-                    let (denied, shadow) = tier.limits.get(*limit)?.denied;
-                    Some(match outcome {
-                        Outcome::Denied => denied,
-                        Outcome::ShadowDenied => shadow,
-                        _ => tier.decided.saturating_sub(denied.saturating_add(shadow)),
-                    })
-                };
-                limits.iter().filter_map(value).fold(0, u64::saturating_add)
-            }
-            Series::Units { policy, tier, kind } => {
-                let tier = self.policies.get(*policy).and_then(|policy| policy.tiers.get(*tier));
-                tier.and_then(|tier| tier.units.get(*kind as usize)).copied().unwrap_or(0)
-            }
-            Series::Asked { policy, tier, limit, full } => {
-                let tier = self.policies.get(*policy).and_then(|policy| policy.tiers.get(*tier));
-                let limit = tier.and_then(|tier| tier.limits.get(*limit));
-                limit.and_then(|limit| limit.asked.get(*full as usize)).copied().unwrap_or(0)
-            }
-            Series::Warned { policy, tier, limit } => {
-                let tier = self.policies.get(*policy).and_then(|policy| policy.tiers.get(*tier));
-                tier.and_then(|tier| tier.limits.get(*limit)).map_or(0, |limit| limit.warned)
-            }
-        }
-    }
 }
 
-impl TierTally {
-    fn new(tier: &Tier) -> Self {
-        let limit = |(limit, view): (&Limit, &LimitView)| LimitTally {
-            quota: limit.quota(),
-            denied: (0, 0),
-            asked: Default::default(),
-            warn_at: view.warn_at(),
-            warned: 0,
-        };
-        let limits = tier.plan.limits().iter().zip(&tier.views).map(limit);
-        Self { decided: 0, limits: limits.collect(), units: Default::default() }
+/// Counts a decision under the limits of its tier.
+fn count(
+    counts: &mut [u64],
+    tier: &TierPlaces,
+    (check, decision): (&Check, &Decision),
+    (is_enforced, is_of_limit): (bool, bool),
+) {
+    // A ban denies before any limit is asked.
+    if decision.is_banned() {
+        return;
     }
-
-    fn count(&mut self, check: &Check, decision: &Decision, is_enforced: bool, is_of_limit: bool) {
-        // A ban denies before any limit is asked.
-        if decision.is_banned() {
-            return;
+    let denial = if is_enforced { Outcome::Denied } else { Outcome::ShadowDenied };
+    for (place, (status, limit)) in decision.limits.iter().zip(&tier.limits).enumerate() {
+        if is_of_limit {
+            let own = decision.own.as_ref().and_then(|own| own.get(place));
+            // A scaled limit is no larger than a limit may be.
+            let quota = own.map_or_else(|| limit.quota.wrapping_mul(check.scale), Limit::quota);
+            // The remaining units do not include those that are kept for other requests.
+            let quota = check.ask(1).open(quota);
+            add(counts.get_mut(Fullness::of(quota, status.remaining).at(limit.asked)));
+            let used = limit.warn_at.and_then(|warn_at| warn_at.used(quota, status.remaining));
+            add(used.filter(|_| decision.granted).and_then(|_| counts.get_mut(limit.warned)));
         }
-        add(Some(&mut self.decided));
-        for (place, (status, limit)) in decision.limits.iter().zip(&mut self.limits).enumerate() {
-            if is_of_limit {
-                let own = decision.own.as_ref().and_then(|own| own.get(place));
-                // A scaled limit is no larger than a limit may be.
-                let quota = own.map_or_else(|| limit.quota.wrapping_mul(check.scale), Limit::quota);
-                // The remaining units do not include those that are kept for other requests.
-                let quota = check.ask(1).open(quota);
-                add(limit.asked.get_mut(Fullness::of(quota, status.remaining) as usize));
-                let used = limit.warn_at.and_then(|warn_at| warn_at.used(quota, status.remaining));
-                add(used.filter(|_| decision.granted).map(|_| &mut limit.warned));
-            }
-            if !decision.granted && status.retry_after != RetryAfter::Now {
-                let (denied, shadow) = &mut limit.denied;
-                add(Some(if is_enforced { denied } else { shadow }));
-            }
-        }
+        let allows = decision.granted || status.retry_after == RetryAfter::Now;
+        let outcome = if allows { Outcome::Allowed } else { denial };
+        add(counts.get_mut(outcome.at(limit.requests)));
     }
 }
 

@@ -4,7 +4,7 @@
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
 
-use crate::engine::{Catalogue, Definition, Kind, Metric, Metrics};
+use crate::engine::{Catalogue, Kind, Metric, Metrics, Row};
 
 /// The host's numbers of all metrics, in the order of the catalogue.
 pub(super) struct HostMetrics(Vec<Option<u32>>);
@@ -12,40 +12,29 @@ pub(super) struct HostMetrics(Vec<Option<u32>>);
 impl HostMetrics {
     /// Defines them all. The workers share them: a metric that another worker has defined is the same one.
     pub fn define(catalogue: &Catalogue) -> Self {
-        Self(catalogue.definitions().iter().map(define).collect())
-    }
-
-    fn of(&self, metric: Metric) -> Option<u32> {
-        self.0.get(metric.place()).copied().flatten()
-    }
-
-    fn increment(&self, metric: Metric, by: i64) -> bool {
-        self.of(metric).is_some_and(|metric| hostcalls::increment_metric(metric, by).is_ok())
+        Self(catalogue.rows().iter().map(define).collect())
     }
 }
 
 impl Metrics for HostMetrics {
-    fn count(&mut self, metric: Metric, by: u64) -> bool {
-        self.increment(metric, i64::try_from(by).unwrap_or(i64::MAX))
-    }
-
-    fn change(&mut self, metric: Metric, by: i64) -> bool {
-        self.increment(metric, by)
-    }
-
-    fn record(&mut self, metric: Metric, value: u64) -> bool {
-        self.of(metric).is_some_and(|metric| hostcalls::record_metric(metric, value).is_ok())
+    fn add(&mut self, metric: Metric, value: i64) -> bool {
+        let Some(id) = self.0.get(metric.place).copied().flatten() else { return false };
+        let added = match metric.kind {
+            Kind::Counter | Kind::Gauge => hostcalls::increment_metric(id, value),
+            Kind::Histogram => hostcalls::record_metric(id, value.cast_unsigned()),
+        };
+        added.is_ok()
     }
 }
 
-fn define(Definition { kind, name, value }: &Definition) -> Option<u32> {
-    let of = match kind {
+fn define(row: &Row) -> Option<u32> {
+    let kind = match row.kind {
         Kind::Counter => MetricType::Counter,
-        Kind::Gauge | Kind::Info => MetricType::Gauge,
+        Kind::Gauge => MetricType::Gauge,
         Kind::Histogram => MetricType::Histogram,
     };
-    let defined = hostcalls::define_metric(of, name).and_then(|id| {
-        if *kind == Kind::Info { hostcalls::record_metric(id, *value) } else { Ok(()) }.map(|()| id)
+    let defined = hostcalls::define_metric(kind, &row.name).and_then(|id| {
+        row.constant().map_or(Ok(()), |value| hostcalls::record_metric(id, value)).map(|()| id)
     });
-    defined.inspect_err(|status| log::error!("the metric {name} cannot be defined: {status:?}")).ok()
+    defined.inspect_err(|status| log::error!("the metric {} cannot be defined: {status:?}", row.name)).ok()
 }

@@ -2,33 +2,24 @@
 //! Each decision is counted once: under its policy by outcome and source, and under the limits. And the most denied subjects.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use weir::config::Unasked;
-use weir::engine::{BUILD_INFO, CONFIG_HASH, Catalogue, Kind, MAX_LIMIT_SERIES, Report, escaped};
+use weir::engine::{Catalogue, MAX_LIMIT_SERIES, Report, escaped};
 use weir::policy::{Check, Mode};
 use weir::request::{Attributes, Unreadable};
 use weir::time::Micros;
 
 use crate::engine::report::Host;
+use crate::engine::usage::measured;
 use crate::worker::*;
 
-/// Everything that this worker has measured, by the names of the metrics without `weir.`
-fn measured(worker: &mut Worker) -> BTreeMap<String, u64> {
-    let mut host = Host::new(worker.engine.config());
-    Report::new(worker.engine.config()).export(&mut worker.engine, &mut host, worker.now);
-    let short = |name: &str| name.strip_prefix("weir.").expect("its prefix").to_owned();
-    host.values.iter().map(|(name, value)| (short(name), u64::try_from(*value).expect("more"))).collect()
-}
-
-/// The measurements of policies' decisions: `policy.p0.` is left out of the names. For units and the fullness of limits, see `usage.rs`.
-fn of_policy(worker: &mut Worker) -> Vec<(String, u64)> {
+/// The decisions of policies that this worker has counted, in the order of their names. For units and the fullness of limits, see `usage.rs`.
+fn decisions(worker: &mut Worker, prefix: &str) -> String {
     let values = measured(worker);
-    values
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.strip_prefix("policy.p0.")?.to_owned(), value)))
-        .filter(|(name, _)| !name.starts_with("units_") && !name.contains(".asked."))
-        .collect()
+    let values = values.iter().filter(|(name, _)| !name.contains(".units_") && !name.contains(".asked."));
+    let values = values.filter_map(|(name, value)| Some(format!("{}={value}", name.strip_prefix(prefix)?)));
+    values.collect::<Vec<_>>().join(" ")
 }
 
 fn ask(worker: &mut Worker, reply: Reply) {
@@ -56,121 +47,64 @@ fn shadow(worker: &mut Worker, stream: u32, reply: Option<Reply>) {
 
 const LOCAL: &str = r#"{"deadline": "50ms", "on_failure": "local", "workers": 2}"#;
 
-type Case = (&'static str, &'static str, String, fn(&mut Worker), &'static [(&'static str, u64)]);
+type Case = (&'static str, &'static str, String, fn(&mut Worker), &'static str);
 
 #[test]
+#[rustfmt::skip]
 fn each_decision_is_counted_once_by_outcome_and_source() {
     let plain = || policy(BUCKET);
     let lease = || leased(r#"{"max": 8, "min": 2, "duration": "1s"}"#, WINDOW);
-    let banning =
-        || format!(r#""ban": {{"after": 3, "window": "10m", "duration": "1h"}}, {}"#, policy(BUCKET));
+    let banning = || format!(r#""ban": {{"after": 3, "window": "10m", "duration": "1h"}}, {}"#, policy(BUCKET));
     let in_shadow = || format!(r#""mode": "shadow", {}"#, policy(BUCKET));
-    #[rustfmt::skip]
     let cases: [Case; 15] = [
-        ("granted", ALLOW, plain(), |worker| ask(worker, granted(1)), &[("limit.l.requests.allowed", 1), ("requests.allowed.redis", 1)]),
-        ("denied", ALLOW, plain(), |worker| ask(worker, denied(secs(9))), &[("limit.l.requests.denied", 1), ("requests.denied.redis", 1)]),
-        (
-            "denied, and known to be",
-            ALLOW,
-            plain(),
-            |worker| {
-                ask(worker, denied(secs(9)));
-                assert_eq!(worker.arrive(2, &["ann"]), Some(false));
-            },
-            &[
-                ("limit.l.requests.denied", 2),
-                ("requests.denied.denied-until", 1),
-                ("requests.denied.redis", 1),
-            ],
-        ),
+        ("granted", ALLOW, plain(), |worker| ask(worker, granted(1)), "limit.l.requests.allowed=1 requests.allowed.redis=1"),
+        ("denied", ALLOW, plain(), |worker| ask(worker, denied(secs(9))), "limit.l.requests.denied=1 requests.denied.redis=1"),
+        ("denied, and known to be", ALLOW, plain(), |worker| {
+            ask(worker, denied(secs(9)));
+            assert_eq!(worker.arrive(2, &["ann"]), Some(false));
+        }, "limit.l.requests.denied=2 requests.denied.denied-until=1 requests.denied.redis=1"),
         ("delayed", ALLOW, policy(&delayed("5s")), |worker| ask(worker, granted(1).delay(secs(1))),
-         &[("limit.l.requests.allowed", 1), ("requests.delayed.redis", 1)]),
-        ("no answer, allow", ALLOW, plain(), fail, &[("requests.allowed.on_failure", 1)]),
-        ("no answer, deny", DENY, plain(), fail, &[("requests.denied.on_failure", 1)]),
-        (
-            "no answer, local",
-            LOCAL,
-            plain(),
-            |worker| {
-                // A share of a burst of 10 is 5. After three failures the breaker is open.
-                for _ in 0..6 {
-                    if worker.arrive(1, &["ann"]).is_none() {
-                        worker.lose();
-                    }
-                    worker.close(1);
+         "limit.l.requests.allowed=1 requests.delayed.redis=1"),
+        ("no answer, allow", ALLOW, plain(), fail, "requests.allowed.on_failure=1"),
+        ("no answer, deny", DENY, plain(), fail, "requests.denied.on_failure=1"),
+        ("no answer, local", LOCAL, plain(), |worker| {
+            // A share of a burst of 10 is 5. After three failures the breaker is open.
+            for _ in 0..6 {
+                if worker.arrive(1, &["ann"]).is_none() {
+                    worker.lose();
                 }
-            },
-            &[
-                ("limit.l.requests.allowed", 5),
-                ("limit.l.requests.denied", 1),
-                ("requests.allowed.local", 5),
-                ("requests.denied.local", 1),
-            ],
-        ),
-        (
-            "on lease",
-            ALLOW,
-            lease(),
-            |worker| {
-                ask(worker, granted(2).remaining(97).reset(MINUTE));
-                assert_eq!(worker.arrive(2, &["ann"]), Some(true));
-            },
-            &[("limit.l.requests.allowed", 2), ("requests.allowed.lease", 1), ("requests.allowed.redis", 1)],
-        ),
-        (
-            "banned",
-            DENY,
-            banning(),
-            |worker| {
-                ask(worker, granted(0).and(&[micros(MINUTE)]));
-                assert_eq!(worker.arrive(2, &["ann"]), Some(false));
-            },
-            &[("requests.banned.denied-until", 1), ("requests.banned.redis", 1)],
-        ),
-        ("before a ban", DENY, banning(), |worker| ask(worker, denied(secs(1)).and(&[0])), &[("limit.l.requests.denied", 1), ("requests.denied.redis", 1)]),
-        (
-            "shadow",
-            ALLOW,
-            in_shadow(),
-            |worker| {
-                shadow(worker, 1, Some(denied(secs(9))));
-                shadow(worker, 2, None);
-            },
-            &[
-                ("limit.l.requests.shadow_denied", 2),
-                ("requests.shadow_denied.denied-until", 1),
-                ("requests.shadow_denied.redis", 1),
-            ],
-        ),
-        ("shadow, granted", DENY, in_shadow(), |worker| shadow(worker, 1, Some(granted(1))), &[("limit.l.requests.allowed", 1), ("requests.allowed.redis", 1)]),
-        ("shadow, no answer", DENY, in_shadow(), |worker| shadow(worker, 1, Some(error("OOM"))), &[("requests.allowed.on_failure", 1)]),
-        (
-            "an enquiry takes nothing",
-            ALLOW,
-            plain(),
-            |worker| {
-                let check = Check { mode: Mode::Enquiry, ..check_of(0, "{p0|ann}", 1) };
-                worker.engine.enquire(1, [check].into_iter().collect(), worker.now);
-                worker.answer([granted(0)]);
-            },
-            &[],
-        ),
-        (
-            "a client that leaves before the decision",
-            ALLOW,
-            plain(),
-            |worker| {
-                worker.all_wait([1], "ann");
                 worker.close(1);
-            },
-            &[],
-        ),
+            }
+        }, "limit.l.requests.allowed=5 limit.l.requests.denied=1 requests.allowed.local=5 requests.denied.local=1"),
+        ("on lease", ALLOW, lease(), |worker| {
+            ask(worker, granted(2).remaining(97).reset(MINUTE));
+            assert_eq!(worker.arrive(2, &["ann"]), Some(true));
+        }, "limit.l.requests.allowed=2 requests.allowed.lease=1 requests.allowed.redis=1"),
+        ("banned", DENY, banning(), |worker| {
+            ask(worker, granted(0).and(&[micros(MINUTE)]));
+            assert_eq!(worker.arrive(2, &["ann"]), Some(false));
+        }, "requests.banned.denied-until=1 requests.banned.redis=1"),
+        ("before a ban", DENY, banning(), |worker| ask(worker, denied(secs(1)).and(&[0])), "limit.l.requests.denied=1 requests.denied.redis=1"),
+        ("shadow", ALLOW, in_shadow(), |worker| {
+            shadow(worker, 1, Some(denied(secs(9))));
+            shadow(worker, 2, None);
+        }, "limit.l.requests.shadow_denied=2 requests.shadow_denied.denied-until=1 requests.shadow_denied.redis=1"),
+        ("shadow, granted", DENY, in_shadow(), |worker| shadow(worker, 1, Some(granted(1))), "limit.l.requests.allowed=1 requests.allowed.redis=1"),
+        ("shadow, no answer", DENY, in_shadow(), |worker| shadow(worker, 1, Some(error("OOM"))), "requests.allowed.on_failure=1"),
+        ("an enquiry takes nothing", ALLOW, plain(), |worker| {
+            let check = Check { mode: Mode::Enquiry, ..check_of(0, "{p0|ann}", 1) };
+            worker.engine.enquire(1, [check].into_iter().collect(), worker.now);
+            worker.answer([granted(0)]);
+        }, ""),
+        ("a client that leaves before the decision", ALLOW, plain(), |worker| {
+            worker.all_wait([1], "ann");
+            worker.close(1);
+        }, ""),
     ];
     for (name, store, policy, act, expected) in cases {
         let mut worker = Worker::new(store, [policy]);
         act(&mut worker);
-        let expected: Vec<_> = expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        assert_eq!(of_policy(&mut worker), expected, "{name}");
+        assert_eq!(decisions(&mut worker, "weir.policy.p0."), expected, "{name}");
     }
 }
 
@@ -180,10 +114,10 @@ fn policies_count_for_themselves() {
     let mut worker = Worker::new(ALLOW, [policy(BUCKET), policy(WINDOW)]);
     assert_eq!(worker.arrive(1, &["ann", "ann"]), None);
     assert_eq!(worker.answer([granted(1), denied(secs(9))]), [(1, false)]);
-    let values = measured(&mut worker);
-    let of = |name: &str| values.get(name).copied().unwrap_or(0);
-    assert_eq!((of("policy.p0.requests.allowed.redis"), of("policy.p1.requests.denied.redis")), (1, 1));
-    assert_eq!((of("admitted"), of("rejected")), (0, 1), "the request is rejected");
+    let decisions = ["p0", "p1"].map(|of| decisions(&mut worker, &format!("weir.policy.{of}.requests.")));
+    assert_eq!(decisions, ["allowed.redis=1", "denied.redis=1"]);
+    let counters = worker.engine.counters();
+    assert_eq!((counters.admitted, counters.rejected), (0, 1), "the request is rejected");
 }
 
 /// If one of two limits denies, it counts the denial. The other has allowed.
@@ -194,9 +128,8 @@ fn a_denial_counts_under_the_limit_that_denies() {
     worker.all_wait([1], "ann");
     // The bucket would pass now, the window in a minute.
     worker.answer([granted(0).and(&[0, micros(MINUTE), micros(MINUTE), 0])]);
-    let expected =
-        [("limit.day.requests.denied", 1), ("limit.l.requests.allowed", 1), ("requests.denied.redis", 1)];
-    assert_eq!(of_policy(&mut worker), expected.map(|(name, value)| (name.to_owned(), value)));
+    let expected = "limit.day.requests.denied=1 limit.l.requests.allowed=1 requests.denied.redis=1";
+    assert_eq!(decisions(&mut worker, "weir.policy.p0."), expected);
 }
 
 /// One request of `x-user`, if there is one.
@@ -230,32 +163,27 @@ fn what_is_decided_without_redis_is_counted() {
         r#""prices": {"usd": {"on_unknown_model": "deny", "models": [{"model": ["a"], "input": 1, "output": 1}]}},"#,
     );
     let priced = String::from(r#""cost": {"usage": {"prices": "usd"}},"#);
+    let (none, in_shadow) = (String::new, || String::from(r#""mode": "shadow","#));
+    let (denies, exempts) = (|| format!(r#""deny": {RUDE},"#), || format!(r#""exempt": {BOSS},"#));
     #[rustfmt::skip]
-    let cases: [(&str, String, String, &[(&str, u64)]); 11] = [
-        ("a global list denies", format!(r#""deny": {RUDE},"#), String::new(), &[("denied_by_list", 1)]),
-        ("a policy's list denies", String::new(), format!(r#""deny": {RUDE},"#), &[("denied_by_list", 1), ("policy.p.requests.denied.list", 1)]),
-        ("in shadow it would", String::new(), format!(r#""mode": "shadow", "deny": {RUDE},"#),
-         &[("policy.p.requests.shadow_denied.list", 1), ("shadow_denied", 1)]),
-        ("a global list exempts", format!(r#""exempt": {BOSS},"#), String::new(), &[("exempt", 1)]),
-        ("a policy's list exempts", String::new(), format!(r#""exempt": {BOSS},"#), &[("policy.p.requests.exempt.list", 1)]),
-        ("no subject", String::new(), String::new(), &[("policy.p.requests.denied.absent", 1), ("subject_absent", 1)]),
-        ("no subject in shadow", String::new(), String::from(r#""mode": "shadow","#), &[("policy.p.requests.shadow_denied.absent", 1), ("shadow_denied", 1)]),
-        ("an ambiguous subject", String::new(), String::new(), &[("policy.p.requests.denied.ambiguous", 1), ("subject_ambiguous", 1)]),
-        ("no price for the model", prices.clone(), priced.clone(), &[("policy.p.requests.denied.model", 1), ("model_unknown", 1)]),
-        ("no price for the model in shadow", prices, format!(r#""mode": "shadow", {priced}"#),
-         &[("policy.p.requests.shadow_denied.model", 1), ("shadow_denied", 1)]),
-        ("no policy matches the request", String::new(), String::from(r#""match": {"path": {"exact": "/other"}},"#), &[]),
+    let cases: [(&str, String, String, Option<&str>, &str); 11] = [
+        ("a global list denies", denies(), none(), Some("rude"), "denied_by_list=1"),
+        ("a policy's list denies", none(), denies(), Some("rude"), "denied_by_list=1 policy.p.requests.denied.list=1"),
+        ("in shadow it would", none(), in_shadow() + &denies(), Some("rude"), "policy.p.requests.shadow_denied.list=1 shadow_denied=1"),
+        ("a global list exempts", exempts(), none(), Some("boss"), "exempt=1"),
+        ("a policy's list exempts", none(), exempts(), Some("boss"), "policy.p.requests.exempt.list=1"),
+        ("no subject", none(), none(), None, "policy.p.requests.denied.absent=1 subject_absent=1"),
+        ("no subject in shadow", none(), in_shadow(), None, "policy.p.requests.shadow_denied.absent=1 shadow_denied=1"),
+        ("an ambiguous subject", none(), none(), Some("ann,bob"), "policy.p.requests.denied.ambiguous=1 subject_ambiguous=1"),
+        ("no price for the model", prices.clone(), priced.clone(), Some("rude"), "model_unknown=1 policy.p.requests.denied.model=1"),
+        ("no price for the model in shadow", prices, in_shadow() + &priced, Some("rude"), "policy.p.requests.shadow_denied.model=1 shadow_denied=1"),
+        ("no policy matches the request", none(), r#""match": {"path": {"exact": "/other"}},"#.into(), Some("rude"), ""),
     ];
-    for (name, global, policy, expected) in cases {
+    for (name, global, policy, user_of, expected) in cases {
         let mut worker = Worker::configured(&format!(
             r#"{{{global} "policies": [{{"name": "p", {policy} {user}, "limits": [{BUCKET}]}}]}}"#
         ));
-        let request = match name {
-            "a global list exempts" | "a policy's list exempts" => Of(Some("boss")),
-            "no subject" | "no subject in shadow" => Of(None),
-            "an ambiguous subject" => Of(Some("ann,bob")),
-            _ => Of(Some("rude")),
-        };
+        let request = Of(user_of);
         let config = std::rc::Rc::clone(worker.engine.config());
         let mut unasked = Unasked::new();
         let body = config.unreadable_body();
@@ -264,9 +192,7 @@ fn what_is_decided_without_redis_is_counted() {
             body.map_or_else(|| config.evaluate(&request), |body| config.evaluate_with_body(&request, &body));
         assert_eq!(evaluation, plain, "{name}");
         worker.engine.note(&unasked);
-        let expected: BTreeMap<_, _> =
-            expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        assert_eq!(measured(&mut worker), expected, "{name}");
+        assert_eq!(decisions(&mut worker, "weir."), expected, "{name}");
     }
 }
 
@@ -283,7 +209,7 @@ fn names_are_unique_and_escaped() {
     let policies = names.map(|(policy, limit)| named(policy, limit)).join(",");
     let worker = Worker::configured(&format!(r#"{{"policies": [{policies}]}}"#));
     let catalogue = Catalogue::of(worker.engine.config());
-    let mut all: Vec<_> = catalogue.definitions().iter().map(|definition| definition.name.as_str()).collect();
+    let mut all: Vec<_> = catalogue.rows().iter().map(|row| &*row.name).collect();
     for (policy, limit) in names {
         let name = format!("weir.policy.{}.limit.{}.requests.denied", escaped(policy), escaped(limit));
         assert!(all.contains(&name.as_str()), "{name}");
@@ -298,59 +224,33 @@ fn names_are_unique_and_escaped() {
 /// A policy has the metrics of what it can decide: none always stays 0.
 #[test]
 fn a_policy_has_the_metrics_of_what_it_can_decide() {
-    const ENFORCED: &str = "limit.l.allowed limit.l.denied";
-    const SHADOW: &str = "limit.l.allowed limit.l.shadow_denied";
+    // What most policies have. In shadow, `denied` is `shadow_denied`.
+    let common = ["allowed.redis", "denied.redis", "denied.denied-until", "denied.ambiguous"];
+    let (open, shadow) = ("allowed.on_failure", r#""mode": "shadow""#);
     #[rustfmt::skip]
     let rows = [
-        ("nothing else is said", "", "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous", ENFORCED),
-        ("enforced for all clients", r#""enforce_percent": 100"#, "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
-         ENFORCED),
-        ("denies in an outage", r#""on_failure": "deny""#, "allowed.redis denied.redis denied.denied-until denied.on_failure denied.ambiguous", ENFORCED),
-        ("counts by itself in an outage", r#""on_failure": "local""#,
-         "allowed.redis allowed.local denied.redis denied.denied-until denied.local denied.ambiguous",
-         ENFORCED),
-        ("shadow", r#""mode": "shadow""#, "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous", SHADOW),
-        ("shadow, would deny in an outage", r#""mode": "shadow", "on_failure": "deny""#,
-         "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
-         SHADOW),
+        ("nothing else is said", "", vec![open]),
+        ("enforced for all clients", r#""enforce_percent": 100"#, vec![open]),
+        ("denies in an outage", r#""on_failure": "deny""#, vec!["denied.on_failure"]),
+        ("counts by itself in an outage", r#""on_failure": "local""#, vec!["allowed.local", "denied.local"]),
+        ("shadow", shadow, vec![open]),
+        ("shadow, would deny in an outage", r#""mode": "shadow", "on_failure": "deny""#, vec![open]),
         ("enforced for some clients", r#""enforce_percent": 50, "on_failure": "deny""#,
-         "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.on_failure denied.ambiguous \
-             shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
-         "limit.l.allowed limit.l.denied limit.l.shadow_denied"),
-        ("a lease", r#""lease": {"max": 8, "min": 2, "duration": "1s"}"#,
-         "allowed.redis allowed.lease allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
-         ENFORCED),
-        ("a delay", r#""on_failure": "local", DELAY"#,
-         "allowed.redis allowed.local delayed.redis delayed.local denied.redis denied.denied-until denied.local \
-             denied.ambiguous",
-         ENFORCED),
-        ("a delay in shadow", r#""mode": "shadow", DELAY"#,
-         "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
-         SHADOW),
-        ("a ban", r#""on_failure": "local", BAN"#,
-         "allowed.redis allowed.local denied.redis denied.denied-until denied.local denied.ambiguous banned.redis \
-             banned.denied-until",
-         ENFORCED),
-        ("a ban in shadow", r#""mode": "shadow", BAN"#,
-         "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
-         SHADOW),
-        ("lists", r#""deny": [{"method": ["PUT"]}], "exempt": [{"method": ["HEAD"]}]"#,
-         "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.list denied.ambiguous exempt.list",
-         ENFORCED),
-        ("a list in shadow", r#""mode": "shadow", "deny": [{"method": ["PUT"]}]"#,
-         "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.list \
-             shadow_denied.ambiguous",
-         SHADOW),
-        ("a subject that has to be there", r#""subject": [{"header": {"name": "x-user"}, "on_missing": "deny"}]"#,
-         "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.absent denied.ambiguous",
-         ENFORCED),
-        ("a model that has to be known", r#""costs": [{"when": {"method": ["POST"]}, "cost": {"usage": {"prices": "usd"}}}]"#,
-         "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous denied.model",
-         ENFORCED),
+         vec![open, "denied.on_failure", "shadow_denied.redis", "shadow_denied.denied-until", "shadow_denied.ambiguous", "limit.l.shadow_denied"]),
+        ("a lease", r#""lease": {"max": 8, "min": 2, "duration": "1s"}"#, vec![open, "allowed.lease"]),
+        ("a delay", r#""on_failure": "local", DELAY"#, vec!["allowed.local", "delayed.redis", "delayed.local", "denied.local"]),
+        ("a delay in shadow", r#""mode": "shadow", DELAY"#, vec![open]),
+        ("a ban", r#""on_failure": "local", BAN"#, vec!["allowed.local", "denied.local", "banned.redis", "banned.denied-until"]),
+        ("a ban in shadow", r#""mode": "shadow", BAN"#, vec![open]),
+        ("lists", r#""deny": [{"method": ["PUT"]}], "exempt": [{"method": ["HEAD"]}]"#, vec![open, "denied.list", "exempt.list"]),
+        ("a list in shadow", r#""mode": "shadow", "deny": [{"method": ["PUT"]}]"#, vec![open, "denied.list"]),
+        ("a subject that has to be there", r#""subject": [{"header": {"name": "x-user"}, "on_missing": "deny"}]"#, vec![open, "denied.absent"]),
+        ("a model that has to be known", r#""costs": [{"when": {"method": ["POST"]}, "cost": {"usage": {"prices": "usd"}}}]"#, vec![open, "denied.model"]),
     ];
     const PRICES: &str = r#""prices": {"usd": {"on_unknown_model": "deny", "models": [{"model": ["a"], "input": 1, "output": 1}]}}"#;
-    for (row, fields, requests, limits) in rows {
+    for (row, fields, more) in rows {
         let delay = if fields.contains("DELAY") { r#", "max_delay": "1s""# } else { "" };
+        let in_shadow = fields.contains(shadow);
         let fields = fields
             .replace(", DELAY", "")
             .replace("BAN", r#""ban": {"after": 3, "window": "10m", "duration": "1h"}"#);
@@ -360,33 +260,18 @@ fn a_policy_has_the_metrics_of_what_it_can_decide() {
         let policy = format!(r#"{{"name": "p", {fields} "limits": [{limit}]}}"#);
         let worker = Worker::configured(&format!(r#"{{{PRICES}, "policies": [{policy}]}}"#));
         let catalogue = Catalogue::of(worker.engine.config());
-        let names: Vec<_> = catalogue
-            .definitions()
-            .iter()
-            .filter_map(|definition| definition.name.strip_prefix("weir.policy.p."))
-            .map(|name| name.replace("requests.", ""))
-            .collect();
-        let units = "units_reserved units_charged units_refunded";
-        let asked = "limit.l.asked.50 limit.l.asked.80 limit.l.asked.95 limit.l.asked.100 limit.l.size";
-        assert_eq!(names.join(" "), format!("{requests} {units} {limits} {asked}"), "{row}");
+        let names = catalogue.rows().iter().filter_map(|row| row.name.strip_prefix("weir.policy.p."));
+        let names: BTreeSet<_> = names.map(|name| name.replace("requests.", "")).collect();
+        let decided = common
+            .into_iter()
+            .chain(["limit.l.allowed", if in_shadow { "limit.l.shadow_denied" } else { "limit.l.denied" }])
+            .chain(more);
+        let decided = decided
+            .map(|name| if in_shadow { name.replace("denied.", "shadow_denied.") } else { name.to_owned() });
+        let units = ["units_reserved", "units_charged", "units_refunded", "limit.l.size"].map(String::from);
+        let asked = [50, 80, 95, 100].map(|full| format!("limit.l.asked.{full}"));
+        assert_eq!(names, decided.chain(units).chain(asked).collect(), "{row}");
     }
-}
-
-/// The dynamic module keeps the gauges by their names, and finds each by its place.
-#[test]
-fn the_gauges_of_a_catalogue_have_their_places() {
-    let policy =
-        r#"{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9}]}"#;
-    let worker = Worker::configured(&format!(r#"{{"policies": [{policy}]}}"#));
-    let catalogue = Catalogue::of(worker.engine.config());
-    let gauges: Vec<_> = catalogue.gauges().map(|(name, metric)| (name, metric.place())).collect();
-    let definitions = catalogue.definitions().iter().enumerate();
-    let expected: Vec<_> = definitions
-        .filter(|(_, definition)| definition.kind == Kind::Gauge)
-        .map(|(place, definition)| (definition.name.as_str(), place))
-        .collect();
-    assert_eq!(gauges, expected);
-    assert!(gauges.iter().any(|(name, _)| *name == "weir.breaker_open"), "{gauges:?}");
 }
 
 /// The largest configuration has a bounded number of metrics, and each policy has its own.
@@ -407,8 +292,7 @@ fn the_number_of_metrics_is_bounded() {
     let policies: Vec<_> = (0..30).map(policy).collect();
     let mut worker = Worker::configured(&format!(r#"{{"policies": [{}]}}"#, policies.join(",")));
     let catalogue = Catalogue::of(worker.engine.config());
-    let count =
-        |of: &str| catalogue.definitions().iter().filter(|definition| definition.name.contains(of)).count();
+    let count = |of: &str| catalogue.rows().iter().filter(|row| row.name.contains(of)).count();
     assert_eq!(count(".limit."), 7 * MAX_LIMIT_SERIES, "allowed and denied, how full, and how large");
     assert_eq!(count(".units_reserved"), 30 * 12, "of each tier");
     assert_eq!(count("policy.p29.requests."), count("policy.p0.requests."));
@@ -417,7 +301,7 @@ fn the_number_of_metrics_is_bounded() {
     worker.engine.submit(1, [check_of(29, "{p29|ann}", 1)].into_iter().collect(), worker.now);
     let eight = [6, 0, 0, 0].repeat(7);
     worker.answer([granted(1).and(&eight)]);
-    assert_eq!(measured(&mut worker).get("policy.p29.requests.allowed.redis"), Some(&1));
+    assert_eq!(measured(&mut worker).get("weir.policy.p29.requests.allowed.redis"), Some(&1));
 }
 
 #[test]
@@ -444,22 +328,21 @@ fn histograms_get_how_long_the_store_took_and_how_many_tasks_a_batch_had() {
 
 #[test]
 fn gauges_show_what_waits_and_what_is_off() {
-    let gauges = |worker: &mut Worker| {
-        let values = measured(worker);
-        ["asking", "in_flight", "held", "breaker_open", "not_asking", "policies_off"]
-            .map(|name| values.get(name).copied().unwrap_or(0))
+    let gauges = |worker: &Worker| {
+        let of = worker.engine.counters();
+        [of.asking, of.in_flight, of.held, of.breaker_open, of.not_asking, of.policies_off]
     };
     let deny = format!(r#""on_failure": "deny", {}"#, policy(BUCKET));
     let in_shadow = format!(r#""mode": "shadow", {}"#, policy(BUCKET));
     let mut worker = Worker::new(ALLOW, [policy(&delayed("5s")), deny, in_shadow, policy(WINDOW)]);
-    assert_eq!(gauges(&mut worker), [0; 6]);
+    assert_eq!(gauges(&worker), [0; 6]);
     worker.all_wait([1, 2], "ann");
-    assert_eq!(gauges(&mut worker), [2, 0, 0, 0, 0, 0]);
+    assert_eq!(gauges(&worker), [2, 0, 0, 0, 0, 0]);
     let batch = worker.batch();
-    assert_eq!(gauges(&mut worker), [2, 1, 0, 0, 0, 0]);
+    assert_eq!(gauges(&worker), [2, 1, 0, 0, 0, 0]);
     worker.reply(&batch, [granted(2).delay(secs(1))]);
-    let held = gauges(&mut worker)[2];
-    assert_eq!((gauges(&mut worker), held > 0), ([0, 0, held, 0, 0, 0], true));
+    let held = gauges(&worker)[2];
+    assert_eq!((gauges(&worker), held > 0), ([0, 0, held, 0, 0, 0], true));
     let mut stream = 2;
     while worker.engine.open_breakers() == 0 {
         stream += 1;
@@ -467,9 +350,9 @@ fn gauges_show_what_waits_and_what_is_off() {
         worker.lose();
         worker.close(stream);
     }
-    assert_eq!(gauges(&mut worker)[3..], [1, 1, 2], "two policies are enforced, and let requests pass");
+    assert_eq!(gauges(&worker)[3..], [1, 1, 2], "two policies are enforced, and let requests pass");
     worker.engine.retire();
-    assert_eq!(gauges(&mut worker)[3..], [0, 0, 0], "its successor counts");
+    assert_eq!(gauges(&worker)[3..], [0, 0, 0], "its successor counts");
 }
 
 // --- The most denied subjects -----------------------------------------------------------------------------------------
@@ -545,9 +428,9 @@ fn a_flood_of_subjects_hides_none_that_is_denied_often() {
     let [count, 60, error] = numbers[..] else { panic!("{line}") };
     assert!(line.ends_with("{p0|ann}"), "{line}");
     assert!(error > 0 && count >= 500 && count - error <= 500, "{line}");
-    let values = measured(&mut worker);
-    assert_eq!(values.get("top_denied"), Some(&2_700));
-    assert!(values.get("top_denied_replaced").is_some_and(|replaced| *replaced > 1_900), "{values:?}");
+    let counters = worker.engine.counters();
+    assert_eq!(counters.top_denied, 2_700);
+    assert!(counters.top_denied_replaced > 1_900, "{counters:?}");
 }
 
 #[test]
@@ -608,8 +491,11 @@ fn what_a_worker_is_has_its_value_from_the_beginning() {
     let worker = Worker::new(ALLOW, [policy(BUCKET)]);
     let config = worker.engine.config();
     let catalogue = Catalogue::of(config);
-    let value = |name| catalogue.definitions().iter().find(|of| of.name == name).map(|of| of.value);
-    assert_eq!((value(CONFIG_HASH.name), value(BUILD_INFO.name)), (Some(config.hash.into()), Some(1)));
+    let constant = |name| catalogue.rows().iter().find(|of| of.name.starts_with(name))?.constant();
+    assert_eq!(
+        (constant("weir.config_hash"), constant("weir.build_info.")),
+        (Some(config.hash.into()), Some(1))
+    );
     assert_ne!(config.hash, 1);
 }
 
@@ -619,5 +505,5 @@ fn no_list_is_kept_unless_asked_for() {
     let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
     deny(&mut worker, 1, "ann");
     assert_eq!(worker.next_tick(), None);
-    assert_eq!(measured(&mut worker).get("top_denied"), None);
+    assert_eq!(worker.engine.counters().top_denied, 0);
 }

@@ -39,8 +39,9 @@ fn names(regions: &[&str], policies: &[(&str, &str)]) -> Vec<String> {
         policies.join(",")
     );
     let config = Config::parse(config.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
-    let definitions = Catalogue::of(&config).definitions().to_vec();
-    definitions.into_iter().map(|definition| definition.name).filter(|name| name.contains(".peer.")).collect()
+    let catalogue = Catalogue::of(&config);
+    let names = catalogue.rows().iter().map(|row| row.name.to_string());
+    names.filter(|name| name.contains(".peer.")).collect()
 }
 
 /// Each other region has its metrics, and each policy has its own there, by the way that it has across regions.
@@ -111,25 +112,6 @@ fn a_charge_waits_is_sent_and_is_answered_or_not() {
     assert_eq!(exporting.both("weir.peer.PEER.debits_sent"), [3, 3]);
     exporting.worker.idle(ms(500));
     assert_eq!(exporting.worker.next_tick(), None, "nothing is left to do");
-}
-
-#[test]
-fn what_the_host_refuses_about_a_region_is_exported_later() {
-    for refused in
-        ["weir.peer.bom.", "weir.peer.cle.", "weir.policy.p0.peer.bom.", "weir.policy.p0.peer.cle."]
-    {
-        let mut exporting = Exporting::of(worker(&[DEBIT]));
-        assert_eq!(exporting.worker.arrive_under(1, &[0]), None);
-        exporting.worker.answer([granted(1)]);
-        exporting.refuse(Some(refused));
-        for _ in 0..4 {
-            exporting.worker.skip(ms(100));
-            exporting.look();
-        }
-        exporting.refuse(None);
-        assert_eq!(exporting.both("weir.peer.PEER.debits_waiting"), [1, 1], "{refused}");
-        assert_eq!(exporting.both("weir.policy.p0.peer.PEER.debits_unanswered"), [1, 1], "{refused}");
-    }
 }
 
 #[test]

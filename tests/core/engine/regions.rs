@@ -354,9 +354,9 @@ fn charges_that_wait_are_made_when_the_store_is_back() {
         world.run(SEC);
         assert_eq!(world.engine(0).open_breakers(), 1, "{mood:?}");
         world.stores[1].mood = Mood::Answers;
-        let waiting = world.engine(0).debits_waiting();
+        let waiting = world.engine(0).counters().debits_waiting;
         world.run(SEC + 500 * MS);
-        let (left, charged) = (world.engine(0).debits_waiting(), world.ledger.charged(0, 1));
+        let (left, charged) = (world.engine(0).counters().debits_waiting, world.ledger.charged(0, 1));
         assert_eq!((world.engine(0).open_breakers(), left), (0, 0), "{mood:?}: {waiting} waited");
         // Each probe has cost a unit, and the one under way may be lost, too.
         assert!(

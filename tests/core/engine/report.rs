@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use weir::config::Config;
 use weir::engine::{Catalogue, Export, Kind, Metric, Metrics, Report};
 
+use crate::engine::regions::{DEBIT, worker};
 use crate::worker::*;
 
 /// The calls of a host: the values, and the number of calls.
 pub struct Host {
     catalogue: Catalogue,
     pub values: BTreeMap<String, i64>,
-    pub recorded: Vec<(String, u64)>,
+    pub recorded: Vec<(String, i64)>,
     calls: usize,
     /// The metrics whose names contain this.
     refuses: Option<&'static str>,
@@ -25,20 +26,8 @@ impl Host {
         Self { catalogue, values: BTreeMap::new(), recorded: Vec::new(), calls: 0, refuses: None }
     }
 
-    /// The name of a metric, which must be of this kind.
-    fn name(&self, metric: Metric, kind: Kind) -> String {
-        let definition = &self.catalogue.definitions()[metric.place()];
-        assert_eq!(definition.kind, kind, "{}", definition.name);
-        definition.name.clone()
-    }
-
-    fn add(&mut self, name: String, by: i64) -> bool {
-        self.calls += 1;
-        let takes = !self.refuses(&name);
-        if takes {
-            *self.values.entry(name).or_default() += by;
-        }
-        takes
+    fn name(&self, metric: Metric) -> String {
+        self.catalogue.rows()[metric.place].name.to_string()
     }
 
     fn refuses(&self, name: &str) -> bool {
@@ -46,24 +35,23 @@ impl Host {
     }
 
     pub fn of(&self, name: &str) -> i64 {
-        assert!(self.catalogue.definitions().iter().any(|known| known.name == name), "{name} is no metric");
+        assert!(self.catalogue.rows().iter().any(|known| known.name == name), "{name} is no metric");
         self.values.get(name).copied().unwrap_or(0)
     }
 }
 
 impl Metrics for Host {
-    fn count(&mut self, metric: Metric, by: u64) -> bool {
-        self.add(self.name(metric, Kind::Counter), i64::try_from(by).expect("few"))
-    }
-
-    fn change(&mut self, metric: Metric, by: i64) -> bool {
-        self.add(self.name(metric, Kind::Gauge), by)
-    }
-
-    fn record(&mut self, metric: Metric, value: u64) -> bool {
-        let name = self.name(metric, Kind::Histogram);
+    fn add(&mut self, metric: Metric, value: i64) -> bool {
+        let name = self.name(metric);
         let takes = !self.refuses(&name);
-        self.recorded.push((name, value));
+        if metric.kind == Kind::Histogram {
+            self.recorded.push((name, value));
+            return takes;
+        }
+        self.calls += 1;
+        if takes {
+            *self.values.entry(name).or_default() += value;
+        }
         takes
     }
 }
@@ -98,15 +86,10 @@ impl Exporting {
         export
     }
 
-    /// Makes the host refuse the metrics whose names contain this.
-    pub fn refuse(&mut self, part: Option<&'static str>) {
-        self.host.refuses = part;
-    }
-
     /// The names of the gauges that contain something of this worker, and what, in order.
     pub fn gauges(&self) -> Vec<(String, u64)> {
-        let name = |metric: Metric| self.host.name(metric, Kind::Gauge);
-        let mut gauges: Vec<_> = self.report.gauges().map(|(metric, value)| (name(metric), value)).collect();
+        let gauges = self.report.gauges();
+        let mut gauges: Vec<_> = gauges.map(|(metric, value)| (self.host.name(metric), value)).collect();
         gauges.sort_unstable();
         gauges
     }
@@ -179,29 +162,25 @@ fn an_idle_worker_exports_nothing_and_needs_no_tick() {
 }
 
 #[test]
-fn a_failure_is_exported_also_when_no_counter_changes() {
-    let mut exporting = Exporting::new(ALLOW);
-    exporting.worker.all_wait([1], "ann");
-    let batch = exporting.worker.batch();
-    exporting.worker.close(1);
-    exporting.pass(ms(100));
-    assert_eq!(exporting.report.due(), None);
-    exporting.worker.fail(&batch);
-    exporting.pass(ms(100));
-    assert_eq!(exporting.host.of("weir.store.refused"), 1);
-}
-
-#[test]
-fn how_long_a_batch_took_is_exported_also_when_no_counter_changes() {
-    let mut exporting = Exporting::new(ALLOW);
-    exporting.worker.all_wait([1], "ann");
-    let batch = exporting.worker.batch();
-    exporting.worker.close(1);
-    exporting.pass(ms(100));
-    exporting.worker.reply(&batch, [denied(ms(1))]);
-    exporting.pass(ms(100));
-    let names: Vec<_> = exporting.host.recorded.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["weir.store_latency_us", "weir.batch_tasks"]);
+fn what_became_of_a_batch_is_exported_also_when_no_counter_changes() {
+    for fails in [true, false] {
+        let mut exporting = Exporting::new(ALLOW);
+        exporting.worker.all_wait([1], "ann");
+        let batch = exporting.worker.batch();
+        exporting.worker.close(1);
+        exporting.pass(ms(100));
+        assert_eq!(exporting.report.due(), None);
+        if fails {
+            exporting.worker.fail(&batch);
+        } else {
+            exporting.worker.reply(&batch, [denied(ms(1))]);
+        }
+        exporting.pass(ms(100));
+        assert_eq!(exporting.host.of("weir.store.refused"), i64::from(fails));
+        let names: Vec<_> = exporting.host.recorded.iter().map(|(name, _)| name.as_str()).collect();
+        let expected = ["weir.store_latency_us", "weir.batch_tasks"];
+        assert_eq!(names, if fails { &[][..] } else { &expected });
+    }
 }
 
 #[test]
@@ -249,18 +228,27 @@ fn a_clock_that_is_set_back_delays_no_export() {
     }
 }
 
+/// Of the engine, of a policy and its limit, of a region, and of a policy there.
 #[test]
 fn what_the_host_refuses_is_exported_later() {
-    let of_policy = ["weir.policy.p0.requests.allowed.redis", "weir.policy.p0.limit.l.requests.allowed"];
-    for refused in ["", "weir.admitted", of_policy[0], of_policy[1]] {
-        let mut exporting = Exporting::new(ALLOW);
-        exporting.host.refuses = Some(refused);
-        exporting.admit(1);
-        exporting.pass(ms(150));
-        exporting.host.refuses = None;
-        exporting.pass(ms(201));
-        assert_eq!(exporting.host.of("weir.admitted"), 1, "{refused}");
-        assert_eq!(of_policy.map(|name| exporting.host.of(name)), [1, 1], "{refused}");
+    #[rustfmt::skip]
+    let expected = [
+        ("weir.batches", 1), ("weir.policy.p0.requests.allowed.redis", 1), ("weir.policy.p0.limit.l.requests.allowed", 1),
+        ("weir.peer.bom.debits_waiting", 1), ("weir.peer.cle.debits_waiting", 1),
+        ("weir.policy.p0.peer.bom.debits_unanswered", 1), ("weir.policy.p0.peer.cle.debits_unanswered", 1),
+    ];
+    for refused in [""].into_iter().chain(expected.map(|(name, _)| name)) {
+        let mut exporting = Exporting::of(worker(&[DEBIT]));
+        assert_eq!(exporting.worker.arrive_under(1, &[0]), None);
+        exporting.worker.answer([granted(1)]);
+        for refuses in [Some(refused), None] {
+            exporting.host.refuses = refuses;
+            for _ in 0..4 {
+                exporting.worker.skip(ms(100));
+                exporting.look();
+            }
+        }
+        assert_eq!(expected.map(|(name, _)| (name, exporting.host.of(name))), expected, "{refused}");
     }
 }
 
@@ -384,11 +372,10 @@ fn an_attribute_that_cannot_be_read_is_counted_and_logged() {
 #[test]
 fn a_report_knows_what_the_gauges_have_of_its_worker() {
     let mut exporting = Exporting::leasing();
-    assert_eq!(exporting.report.gauges().next(), None);
+    assert_eq!(exporting.gauges(), []);
     assert_eq!(exporting.worker.arrive(1, &["ann"]), None);
     exporting.worker.answer([granted(3).remaining(97).reset(MINUTE)]);
     exporting.pass(ms(100));
     assert_eq!(exporting.worker.engine.on_lease(), 2);
-    let gauges: Vec<_> = exporting.report.gauges().collect();
-    assert_eq!(gauges, [(Metric::gauge(0), 2)], "nothing waits any more");
+    assert_eq!(exporting.gauges(), [("weir.on_lease".to_owned(), 2)], "nothing waits any more");
 }

@@ -140,9 +140,9 @@ fn tiers_count_apart_and_tell_the_sizes_of_their_limits() {
     let config = Config::parse(config.as_bytes()).expect("a configuration");
     let catalogue = Catalogue::of(&config);
     let of =
-        |name: &str| catalogue.definitions().iter().find(|of| of.name == name).map(|of| (of.kind, of.value));
-    assert_eq!(of("weir.policy.p0.tier.free.limit.l.size"), Some((Kind::Info, 5)));
-    assert_eq!(of("weir.policy.p0.tier.gold%2Ex.limit.l.size"), Some((Kind::Info, 50)));
-    assert_eq!(of("weir.policy.p0.tier.gold%2Ex.units_reserved"), Some((Kind::Counter, 1)));
+        |name: &str| catalogue.rows().iter().find(|of| of.name == name).map(|of| (of.kind, of.constant()));
+    assert_eq!(of("weir.policy.p0.tier.free.limit.l.size"), Some((Kind::Gauge, Some(5))));
+    assert_eq!(of("weir.policy.p0.tier.gold%2Ex.limit.l.size"), Some((Kind::Gauge, Some(50))));
+    assert_eq!(of("weir.policy.p0.tier.gold%2Ex.units_reserved"), Some((Kind::Counter, None)));
     assert!(of("weir.policy.p0.tier.free.limit.l.asked.95").is_some());
 }

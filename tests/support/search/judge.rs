@@ -204,7 +204,8 @@ pub fn at_end(mut run: Run<'_>) -> Result<(), String> {
     }
     for place in &run.lives {
         let engine = run.world.engine(*place);
-        let kept = (engine.on_lease(), engine.queued(), engine.debits_waiting(), engine.request_count());
+        let kept =
+            (engine.on_lease(), engine.queued(), engine.counters().debits_waiting, engine.request_count());
         holds(kept == (0, 0, 0, 0), || format!("worker {place} keeps {kept:?}"))?;
     }
     always(&run)?;
