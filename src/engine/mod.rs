@@ -17,6 +17,7 @@
 //!
 //! | module | what is inside |
 //! |---|---|
+//! | `inputs`, `batches`, `exports` | the calls of the host: about requests, about batches, for its statistics |
 //! | `requests` | the requests' life: submitted, decided, held, released, closed; what is known without asking |
 //! | `dispatch` | a store: queues, batches in flight, congestion window, breakers, replies |
 //! | `stores` | the dispatches to all stores |
@@ -61,12 +62,15 @@
 //! assert_eq!(engine.request_count(), 0);
 //! ```
 
+mod batches;
 mod clock;
 mod connections;
 mod dispatch;
+mod exports;
 mod failure;
 mod generations;
 mod greeting;
+mod inputs;
 mod metrics;
 mod pipeline;
 mod report;
@@ -78,16 +82,12 @@ mod timer;
 use std::mem;
 use std::rc::Rc;
 
-use crate::body::Ids;
-use crate::config::{BeforeBody, Config, Unasked, UnaskedRuling};
-use crate::inline_vec::InlineVec;
-use crate::policy::settle::{Fields, Watched};
-use crate::policy::{Check, Denial, Mode, OnFailure, Policy};
-use crate::response::{Header, Headers, PolicyDenial, Record, Rejection};
+use crate::config::Config;
+use crate::response::{Headers, PolicyDenial, Rejection};
 use crate::time::Micros;
 
 use clock::{LOOK, TICK};
-use dispatch::{Batch, Completed, Dispatch, Due, End, Settlement, UsageEnd, Work, tasks};
+use dispatch::{Dispatch, Due, Settlement};
 use metrics::Usage;
 use requests::{Effect, Requests};
 use stores::Stores;
@@ -190,285 +190,6 @@ impl Engine {
         &self.config
     }
 
-    // --- Requests --------------------------------------------------------------------------------------------------
-
-    /// A request has arrived, and what applies to it cannot be told before its body is there: the host pauses it, and passes its
-    /// body on. If it does not come in time, or a policy denies the request meanwhile, [`Engine::next_release`] rejects the request.
-    /// Returns false if too many wait already: the host takes the body for one that cannot be read.
-    pub fn await_body(&mut self, stream: StreamId, before: BeforeBody, now: Micros) -> bool {
-        self.happens(now, |engine, now| engine.requests.await_body(stream, before, now))
-    }
-
-    /// The body of the request is there, or is not waited for.
-    pub fn body_came(&mut self, stream: StreamId, is_unreadable: bool) {
-        self.happens(self.clock.latest().host, |Self { requests, .. }, _| {
-            requests.bodies.unreadable = requests.bodies.unreadable.saturating_add(is_unreadable.into());
-            requests.body_came(stream);
-        });
-    }
-
-    /// True if the request waits for its body.
-    #[must_use]
-    pub fn awaits_body(&self, stream: StreamId) -> bool {
-        self.requests.awaits_body(stream)
-    }
-
-    /// True if the host has to go on to pause the request: it has not been told yet to let it through.
-    #[must_use]
-    pub fn is_paused(&self, stream: StreamId) -> bool {
-        self.requests.is_paused(stream)
-    }
-
-    /// A request arrived, and these checks apply to it.
-    pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
-        self.arrived(stream, checks, false, now)
-    }
-
-    /// A rejection of this request in JSON-RPC names these calls.
-    pub fn name(&mut self, stream: StreamId, json_rpc_ids: Ids) {
-        self.requests.name(stream, json_rpc_ids);
-    }
-
-    /// A quota request arrived, and these checks apply to it, if there are any. Its [`Action::Reject`] has the answer.
-    pub fn enquire(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
-        self.arrived(stream, checks, true, now)
-    }
-
-    fn arrived(
-        &mut self,
-        stream: StreamId,
-        checks: InlineVec<Check>,
-        is_enquiry: bool,
-        now: Micros,
-    ) -> Submitted {
-        self.happens(now, |Self { requests, stores, .. }, now| {
-            if requests.submit(stream, checks, is_enquiry, now) {
-                requests.ask(stream, stores, now);
-            }
-        });
-        self.submitted(stream)
-    }
-
-    /// A request that was just submitted cannot wait, because no timer runs: `on_failure` decides it now.
-    pub fn cannot_wait(&mut self, stream: StreamId, now: Micros) -> Submitted {
-        self.happens(now, |engine, now| {
-            engine.requests.end_queue(stream, now);
-            engine.requests.stop_waiting(stream, &|_, _| true, now);
-        });
-        self.submitted(stream)
-    }
-
-    fn submitted(&mut self, stream: StreamId) -> Submitted {
-        match self.requests.just_decided(stream) {
-            Some(release) => Submitted::Decided(release.action),
-            None => Submitted::Wait,
-        }
-    }
-
-    /// The configuration decided this about a request without asking the store.
-    pub fn note(&mut self, unasked: &Unasked) {
-        self.requests.tally.unasked(unasked);
-        let is_unreadable = |(_, ruling): &&(_, UnaskedRuling)| *ruling == UnaskedRuling::UnreadableBody;
-        let unreadable = unasked.iter().filter(is_unreadable).count() as u64;
-        self.requests.bodies.unreadable = self.requests.bodies.unreadable.saturating_add(unreadable);
-    }
-
-    /// A request was denied without [`submit`](Self::submit), by the policy of this index or by the global deny list: for the
-    /// journal. If the configuration has none, a host need not call this. Otherwise [`next_tick`](Self::next_tick) may be sooner from
-    /// now on.
-    pub fn denied(&mut self, policy: Option<usize>, denial: Denial, now: Micros) {
-        let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) else { return };
-        let now = self.clock.at(now);
-        let policy = policy.and_then(|policy| self.config.policies.get(policy));
-        journal.denied_unasked(policy.map_or("", |policy| &policy.name), denial, now.uptime);
-    }
-
-    /// The next request to let through or reject.
-    pub fn next_release(&mut self) -> Option<Release> {
-        self.requests.next_release()
-    }
-
-    /// True if [`next_release`](Self::next_release) has one.
-    #[must_use]
-    pub fn has_releases(&self) -> bool {
-        !self.requests.releases.is_empty()
-    }
-
-    /// Returns the headers to add to the response of an admitted request; `None` if the request is not admitted.
-    pub fn headers_to_add(&mut self, stream: StreamId) -> Option<&[Header]> {
-        self.requests.headers_to_add(stream, &mut self.headers).then_some(self.headers.as_slice())
-    }
-
-    /// The record of a decided request for Envoy's filter state, if the configuration asks for it.
-    #[must_use]
-    pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
-        self.requests.record(stream)
-    }
-
-    /// The headers of the response to a request. `fields` reads them. Returns what else the host has to pass on of this response.
-    pub fn response_headers(&mut self, stream: StreamId, fields: Fields<'_>, now: Micros) -> Watched {
-        self.happens(now, |engine, now| engine.requests.response_headers(stream, fields, now))
-    }
-
-    /// A part of the response's body, of this many bytes: for requests with [`Watched::size`] or [`Watched::content`]. `content` is these
-    /// bytes; it may be empty if only the size is watched.
-    pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
-        self.requests.response_body(stream, bytes, content);
-    }
-
-    /// This many bytes of the request's body have passed until now: for a configuration that [counts them](Config::counts_uploads).
-    pub fn uploaded(&mut self, stream: StreamId, bytes: u64) {
-        self.requests.uploaded(stream, bytes);
-    }
-
-    /// The response has ended by itself, and was not cut off: for requests with [`Watched::is_any`].
-    pub fn response_whole(&mut self, stream: StreamId) {
-        self.requests.response_whole(stream);
-    }
-
-    /// The trailers of the response: for requests with [`Watched::trailers`]. `fields` reads them.
-    pub fn response_trailers(&mut self, stream: StreamId, fields: Fields<'_>, now: Micros) {
-        self.happens(now, |engine, now| engine.requests.response_trailers(stream, fields, now));
-    }
-
-    /// The stream is over, however it ended.
-    pub fn closed(&mut self, stream: StreamId, now: Micros) {
-        self.happens(now, |engine, now| engine.requests.closed(stream, now));
-    }
-
-    /// The worker or its configuration is about to end: unused leases are refunded with the next batch.
-    pub fn retire(&mut self) {
-        self.happens(self.clock.latest().host, |engine, _| {
-            engine.is_retired = true;
-            engine.requests.retire();
-            if let Some(journal) = engine.stores.own().and_then(|store| store.journal.as_mut()) {
-                journal.retire();
-            }
-        });
-    }
-
-    /// True if [`retire`](Self::retire) was called.
-    #[must_use]
-    pub const fn is_retired(&self) -> bool {
-        self.is_retired
-    }
-
-    // --- Batches ---------------------------------------------------------------------------------------------------
-
-    /// True if a batch could be sent now.
-    #[must_use]
-    pub fn wants_to_send(&self) -> bool {
-        let now = self.clock.latest();
-        let usage = self.requests.tally.usage.as_ref().and_then(Usage::due);
-        usage.is_some_and(|due| due <= now.uptime) || self.stores.iter().any(|store| store.wants_to_send(now))
-    }
-
-    /// The next batch to send, if one may be sent now.
-    pub fn next_batch(&mut self, now: Micros) -> Option<Outgoing> {
-        let now = self.clock.at(now);
-        let batch = self.stores.turns().find_map(|store| self.next_batch_to(store, now));
-        batch.or_else(|| self.usage_batch(now))
-    }
-
-    /// The next batch to this store.
-    fn next_batch_to(&mut self, store: u8, now: Now) -> Option<Outgoing> {
-        loop {
-            let dispatch = self.stores.get(store)?;
-            let taken = dispatch.take(&|stream| self.requests.waits(stream), now);
-            let Some((slots, mut batch)) = taken else { return self.journal_batch(store, now) };
-            self.requests.serve(&mut batch, now);
-            self.carry(now);
-            if batch.is_empty() {
-                continue;
-            }
-            let dispatch = self.stores.get(store)?;
-            let mut prepare = |task: &mut _| self.requests.ask_in_advance(task, now);
-            let (mut body, unfit) = dispatch.encode(&mut batch, &mut prepare, now);
-            // Of those that do not fit, only the first was prepared.
-            let prepared = unfit.first().into_iter().flat_map(|command| &command.tasks);
-            prepared.for_each(|task| self.requests.not_sent(task));
-            dispatch.requeue_unfit(slots, unfit);
-            self.requests.sent(&batch);
-            let journal = dispatch.add_journal(slots, &batch, &mut body.bytes, now);
-            let overdue = dispatch.deadline(now);
-            return Some(dispatch.send((store, slots), (batch, journal), body.bytes, overdue, now));
-        }
-    }
-
-    /// A batch that has only entries of the journal, if it is time for one.
-    fn journal_batch(&mut self, store: u8, now: Now) -> Option<Outgoing> {
-        let dispatch = self.stores.get(store)?;
-        let slots = dispatch.journal_slots(now)?;
-        let (batch, mut body) = (Batch::new(), Vec::new());
-        let journal = dispatch.add_journal(slots, &batch, &mut body, now);
-        let overdue = dispatch.deadline(now);
-        Some(dispatch.send((store, slots), (batch, journal), body, overdue, now))
-    }
-
-    /// The next write of the usage journal, if it is time for one. Breakers do not stop it: they ask again only about requests, and there
-    /// may be none any more.
-    fn usage_batch(&mut self, now: Now) -> Option<Outgoing> {
-        let write = self.requests.tally.usage.as_mut()?.next_write(now.uptime)?;
-        Some(self.stores.own()?.send_usage(0, write, now))
-    }
-
-    /// The batch needs a new connection, and the host has begun to open it. Nothing was sent. When the connection is open, the
-    /// host calls [`connected`](Self::connected), and the next batch uses it.
-    pub fn connecting(&mut self, id: BatchId) {
-        if let Some((_, store)) = self.stores.of_batch(id) {
-            store.connecting(id);
-        }
-    }
-
-    /// The connection of a batch is open: what waits can be sent.
-    pub fn connected(&mut self, id: BatchId, now: Micros) {
-        self.happens(now, |engine, now| {
-            let Some((store, dispatch)) = engine.stores.of_batch(id) else { return };
-            let completed = dispatch.connected(id, &|stream| engine.requests.waits(stream), now);
-            engine.complete(store, completed, now);
-        });
-    }
-
-    /// The bridge answered a batch with these RESP replies. Returns whether the connection is good enough for the next batch.
-    pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) -> bool {
-        self.happens(now, |engine, now| {
-            let Some((store, dispatch)) = engine.stores.of_batch(id) else { return false };
-            let completed = dispatch.replied((id, replies), &|stream| engine.requests.waits(stream), now);
-            let is_good = !completed.bad_connection;
-            engine.complete(store, completed, now);
-            is_good
-        })
-    }
-
-    /// A batch got no answer, or could not be sent.
-    pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
-        self.happens(now, |engine, now| {
-            let Some((store, dispatch)) = engine.stores.of_batch(id) else { return };
-            let completed = dispatch.failed(id, failure, now);
-            engine.complete(store, completed, now);
-        });
-    }
-
-    /// A batch that the engine has abandoned. The host must not pass on its reply, if one still comes.
-    pub fn next_abandoned(&mut self) -> Option<BatchId> {
-        self.stores.iter_mut().find_map(|store| store.next_abandoned())
-    }
-
-    /// True if batches are in flight.
-    #[must_use]
-    pub fn in_flight(&self) -> bool {
-        self.stores.iter().any(|store| store.any_in_flight())
-    }
-
-    /// True if a worker that is [retired](Self::retire) may end: no batch is in flight, and the usage of its subjects is written. If the
-    /// store does not answer, the worker drops that usage after a minute.
-    #[must_use]
-    pub fn may_end(&self) -> bool {
-        !self.in_flight() && self.usage_waiting() == 0
-    }
-
-    // --- Time ------------------------------------------------------------------------------------------------------
-
     /// Time passed: held requests that are due are released, and requests that wait past their deadline are decided without
     /// the store.
     pub fn tick(&mut self, now: Micros) {
@@ -514,97 +235,6 @@ impl Engine {
         Micros::earliest([due.map(|due| due.min(now.plus(LOOK))), self.top_due()])
     }
 
-    // --- What the host exports -------------------------------------------------------------------------------------
-
-    /// What it has counted since it began, and what its gauges show now.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        Counters::of(self)
-    }
-
-    /// Returns the failures since the last call, each with its store.
-    pub fn take_failures(&mut self) -> Vec<(u8, StoreFailure)> {
-        self.stores.take_failures()
-    }
-
-    /// The number of open breakers: that of the store counts as one, as does that of each 64th of its slots.
-    #[must_use]
-    pub fn open_breakers(&self) -> u64 {
-        // The gauge adds up all workers and outlives this engine, so a retired engine must not count in it.
-        if self.is_retired { 0 } else { self.stores.iter().map(|store| store.open_breakers()).sum() }
-    }
-
-    /// The number of policies that do not limit now: a breaker of their store is open, and their `on_failure` is `allow`.
-    #[must_use]
-    pub fn policies_off(&self) -> u64 {
-        if self.open_breakers() == 0 {
-            return 0;
-        }
-        let is_open = |policy: &Policy| {
-            self.stores.peek(policy.regions.store()).is_some_and(|store| store.open_breakers() > 0)
-        };
-        let is_off = |policy: &&Policy| {
-            policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Allow && is_open(policy)
-        };
-        self.config.policies.iter().filter(is_off).count() as u64
-    }
-
-    /// Returns the store with an open breaker, the slots that are not asked about, and for how long; `None` while all breakers are closed.
-    /// If breakers of several stores are open, it is the store with the longest outage.
-    #[must_use]
-    pub fn outage(&self, now: Micros) -> Option<(u8, Outage)> {
-        self.stores.outage(self.clock.uptime(now))
-    }
-
-    /// The number of units that this worker has on lease.
-    #[must_use]
-    pub const fn on_lease(&self) -> u64 {
-        self.requests.on_lease()
-    }
-
-    /// The number of requests that wait for a permit of a `concurrency` limit.
-    #[must_use]
-    pub fn queued(&self) -> u64 {
-        self.requests.permit_queues.len() as u64
-    }
-
-    /// The number of requests that the engine keeps: their stream is open, or a batch in flight asks about them.
-    #[must_use]
-    pub fn request_count(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// The number of changes to the metrics that are not in [`counters`](Self::counters).
-    const fn changes(&self) -> u64 {
-        self.requests.tally.count.wrapping_add(self.requests.synced())
-    }
-
-    /// Returns the values for the histograms, each with what it is of.
-    fn take_samples(&mut self) -> impl Iterator<Item = (Event, u64)> + use<> {
-        let samples: Vec<_> = self.stores.iter_mut().flat_map(|store| store.samples.take()).collect();
-        samples.into_iter().flat_map(|sample| [(Event::Latency, sample.took.0), (Event::Tasks, sample.tasks)])
-    }
-
-    /// When the next list of subjects is due, by the host's clock.
-    fn top_due(&self) -> Option<Micros> {
-        let tally = &self.requests.tally;
-        [&tally.top_denied, &tally.top_used].into_iter().flatten().filter_map(metrics::Top::due).min()
-    }
-
-    /// Shows the subjects that are denied most and those that use most, each if it is time, and for how long they were counted.
-    fn take_top(&mut self, now: Micros, show: &dyn Fn(&str, &metrics::Listed, Micros)) {
-        let tally = &mut self.requests.tally;
-        for (what, top) in [("denied", &mut tally.top_denied), ("used", &mut tally.top_used)] {
-            let Some(top) = top else { continue };
-            if let Some((lasted, subjects)) = top.take(now) {
-                subjects.iter().for_each(|subject| show(what, subject, lasted));
-            }
-            top.look(now);
-        }
-    }
-
-    // --- Between requests and stores --------------------------------------------------------------------------------
-
     /// Something happens at this time of the host's clock: every call of the host that changes anything comes here. What `change` does to the
     /// requests may have effects for the stores; none is left when it returns.
     fn happens<T>(&mut self, now: Micros, change: impl FnOnce(&mut Self, Now) -> T) -> T {
@@ -612,38 +242,6 @@ impl Engine {
         let result = change(self, now);
         self.carry(now);
         result
-    }
-
-    /// Carries the result of a batch to this store to its requests.
-    fn complete(&mut self, store: u8, completed: Completed, now: Now) {
-        let Completed { commands, ends, not_run, asked, .. } = completed;
-        if let Some((usage, end)) = self.requests.tally.usage.as_mut().zip(completed.usage) {
-            match end {
-                UsageEnd::Written => usage.written(),
-                UsageEnd::NotSent => usage.not_sent(),
-                UsageEnd::Lost => usage.lost(now.uptime),
-            }
-        }
-        for (task, end) in tasks(&commands).zip(ends) {
-            let is_renewal = matches!(task.work, Work::Settle { due: Due::Renew(_), .. });
-            if matches!((&task.work, &end), (Work::Settle { .. }, End::Failed)) && !is_renewal {
-                self.lost_settlements = self.lost_settlements.saturating_add(1);
-            }
-            self.requests.ended(task, &end, (asked, now));
-        }
-        for not_run in not_run {
-            self.requests.not_run(not_run);
-        }
-        if let Some(store) = self.stores.get(store) {
-            store.recycle(commands);
-        }
-        if completed.opened {
-            self.requests.stop_all_waiting(store, now);
-        }
-        if completed.recovered {
-            self.requests.store_recovered(store);
-        }
-        self.requests.ask_again(&mut self.stores, now);
     }
 
     /// Carries the effects of what has happened to the stores.
@@ -675,11 +273,6 @@ impl Engine {
         let mut show = |denied: &PolicyDenial<'_>, cost| journal.denied(denied, cost, now.uptime);
         self.requests.denials(stream, &mut show);
         self.requests.warnings(stream, &mut |warning| journal.warned(warning, now.uptime));
-    }
-
-    /// The number of subjects that wait for the usage journal.
-    fn usage_waiting(&self) -> u64 {
-        self.requests.tally.usage.as_ref().map_or(0, |usage| usage.waiting() as u64)
     }
 
     /// Gives a settlement to its store, if that has room for it.
