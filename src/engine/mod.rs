@@ -79,7 +79,6 @@ mod stores;
 mod streams;
 mod timer;
 
-use std::mem;
 use std::rc::Rc;
 
 use crate::config::Config;
@@ -249,8 +248,7 @@ impl Engine {
         if self.requests.next_sync().is_some_and(|due| due <= now.uptime) {
             self.requests.sync(&mut self.stores, now);
         }
-        let mut effects = mem::take(&mut self.requests.effects);
-        for effect in effects.drain(..) {
+        while let Some(effect) = self.requests.effects.pop_front() {
             match effect {
                 Effect::Denied(stream) => self.write_journal(stream, now),
                 Effect::NoLongerWaits(stream) => {
@@ -259,9 +257,6 @@ impl Engine {
                 Effect::Settle(settlement) => self.settle(settlement),
             }
         }
-        debug_assert!(self.requests.effects.is_empty(), "nothing above has effects");
-        // It keeps its memory.
-        self.requests.effects = effects;
         if let Some(usage) = &mut self.requests.tally.usage {
             usage.look(now.uptime, self.is_retired);
         }

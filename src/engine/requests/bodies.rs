@@ -151,7 +151,7 @@ impl Requests {
         if let State::AwaitsBody(AwaitsBody { client, .. }) = request.state {
             self.awaited.leave((request.arrived.0, stream), client);
             self.requests.remove(&stream);
-            self.effects.push(Effect::NoLongerWaits(stream));
+            self.effects.push_back(Effect::NoLongerWaits(stream));
         }
     }
 
@@ -225,7 +225,7 @@ impl Requests {
             self.bodies.late = self.bodies.late.saturating_add(1);
             let is_hurried = came.plus(timeout) > now.uptime;
             self.bodies.hurried = self.bodies.hurried.saturating_add(is_hurried.into());
-            self.effects.push(Effect::NoLongerWaits(stream));
+            self.effects.push_back(Effect::NoLongerWaits(stream));
             let action = Action::Reject(response::late(self.config.response(policy)).into());
             self.releases.push_back(Release { stream, action });
         }

@@ -15,7 +15,7 @@ impl Requests {
         match request.state {
             State::AwaitsBody(AwaitsBody { client, .. }) => {
                 self.awaited.leave((request.arrived.0, stream), client);
-                self.effects.push(Effect::NoLongerWaits(stream));
+                self.effects.push_back(Effect::NoLongerWaits(stream));
             }
             State::Waiting(Waiting { queued, .. }) => {
                 if let Some(queued) = queued {

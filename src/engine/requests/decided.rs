@@ -54,7 +54,7 @@ impl Requests {
             self.decided.fallback = self.decided.fallback.saturating_add(1);
         }
         if self.config.journal.is_some() {
-            self.effects.push(Effect::Denied(stream));
+            self.effects.push_back(Effect::Denied(stream));
         }
         let mut has_no_place = false;
         let verdict = match request.decide(&self.config) {
@@ -113,7 +113,7 @@ impl Requests {
 
     /// A request no longer waits for the store.
     pub(super) fn stopped_waiting(&mut self, stream: StreamId) {
-        self.effects.push(Effect::NoLongerWaits(stream));
+        self.effects.push_back(Effect::NoLongerWaits(stream));
         self.waiting = self.waiting.saturating_sub(1);
         if self.waiting == 0 {
             // Everything left in it is decided, and no tick would remove it.

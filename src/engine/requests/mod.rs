@@ -144,7 +144,7 @@ pub(super) struct Requests {
     pub tally: Tally,
     pub releases: VecDeque<Release>,
     /// The effects for the stores of what has happened, in its order.
-    pub effects: Vec<Effect>,
+    pub effects: VecDeque<Effect>,
 }
 
 impl Requests {
@@ -173,7 +173,7 @@ impl Requests {
             decided: Decided::default(),
             settled: Settled::default(),
             releases: VecDeque::new(),
-            effects: Vec::new(),
+            effects: VecDeque::new(),
         }
     }
 

@@ -90,7 +90,7 @@ impl Requests {
                     policy_check.renews = true;
                     let due = Due::Renew(Waiter { stream, part: place });
                     let (check, receipt) = (Rc::clone(&policy_check.check), Rc::clone(held));
-                    self.effects.push(Effect::Settle(Settlement { check, due, receipt }));
+                    self.effects.push_back(Effect::Settle(Settlement { check, due, receipt }));
                 }
                 Some(Receipt::Local(held)) => {
                     let local = self.local.get_mut(usize::from(policy_check.check.store));

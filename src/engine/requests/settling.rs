@@ -48,7 +48,7 @@ impl Requests {
                 if matches!(due, Due::Release(_)) && receipt.permits(1).next().is_none() => {}
             Receipt::Store(receipt) => {
                 let (check, receipt) = (Rc::clone(check), Rc::clone(receipt));
-                self.effects.push(Effect::Settle(Settlement { check, due, receipt }));
+                self.effects.push_back(Effect::Settle(Settlement { check, due, receipt }));
             }
             Receipt::Local(receipt) => {
                 let local = self.local.get_mut(usize::from(check.store));
@@ -82,7 +82,7 @@ impl Requests {
     pub(super) fn refund_unused(&mut self, unused: Vec<Unused>) {
         for Unused { check, receipt, units } in unused {
             self.debits.refunded(&check, units);
-            self.effects.push(Effect::Settle(Settlement { check, due: Due::Refund(units), receipt }));
+            self.effects.push_back(Effect::Settle(Settlement { check, due: Due::Refund(units), receipt }));
         }
     }
 
