@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use weir::config::Config;
 use weir::engine::{Catalogue, Kind, Report, Submitted};
 use weir::policy::Check;
 
@@ -125,7 +124,8 @@ fn a_limit_is_as_full_as_it_is_for_requests_of_the_kind() {
     }
 }
 
-/// Each tier has its own, and says how large its limits are. A name in which a dot stands is escaped.
+/// Each tier has its own, and says how large its limits are. Only the decisions of limits of one name count together. A name in which a dot
+/// stands is escaped.
 #[test]
 fn tiers_count_apart_and_tell_the_sizes_of_their_limits() {
     let limit = |units: u32| {
@@ -136,13 +136,20 @@ fn tiers_count_apart_and_tell_the_sizes_of_their_limits() {
         limit(5),
         limit(50)
     );
-    let config = format!(r#"{{"policies": [{{"name": "p0", "tiers": {tiers}}}]}}"#);
-    let config = Config::parse(config.as_bytes()).expect("a configuration");
-    let catalogue = Catalogue::of(&config);
+    let mut worker = Worker::configured(&format!(r#"{{"policies": [{{"name": "p0", "tiers": {tiers}}}]}}"#));
+    let catalogue = Catalogue::of(worker.engine.config());
     let of =
         |name: &str| catalogue.rows().iter().find(|of| of.name == name).map(|of| (of.kind, of.constant()));
     assert_eq!(of("weir.policy.p0.tier.free.limit.l.size"), Some((Kind::Gauge, Some(5))));
     assert_eq!(of("weir.policy.p0.tier.gold%2Ex.limit.l.size"), Some((Kind::Gauge, Some(50))));
     assert_eq!(of("weir.policy.p0.tier.gold%2Ex.units_reserved"), Some((Kind::Counter, None)));
     assert!(of("weir.policy.p0.tier.free.limit.l.asked.95").is_some());
+    for (stream, tier) in [(1, 0), (2, 1)] {
+        let check = Check { tier, ..check_of(0, format!("{{p0|{tier}}}"), 1) };
+        worker.engine.submit(stream, [check].into_iter().collect(), worker.now);
+        worker.answer([granted(1).remaining(2)]);
+    }
+    let asked = "tier.free.limit.l.asked.80=1 tier.free.units_reserved=1 tier.gold%2Ex.limit.l.asked.100=1 tier.gold%2Ex.units_reserved=1";
+    assert_eq!(usage(&mut worker), asked);
+    assert_eq!(measured(&mut worker).get("weir.policy.p0.limit.l.requests.allowed"), Some(&2));
 }
