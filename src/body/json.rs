@@ -379,9 +379,7 @@ impl Document {
             }
             return rest;
         }
-        if self.string != Use::Nothing {
-            self.piece(paths, values, run);
-        }
+        self.piece(paths, values, run);
         let Some((&byte, after)) = rest.split_first() else { return rest };
         self.at = match byte {
             b'"' => self.end_text(paths, values),
@@ -402,11 +400,14 @@ impl Document {
         self.here = Set::EMPTY;
         if self.string == Use::Key {
             let (depth, length) = (self.depth.wrapping_sub(1), self.matched);
-            let here = self.matching.filter(|path| paths.key(path, depth).len() == length);
+            let here = paths.whose_key(self.matching, depth, |key| key.len() == length);
             self.here = here;
-            let similar = self.similar_here(paths).filter(|path| !here.contains(path));
-            values.ambiguous(paths.values(similar));
-            if let Some(level) = self.level() {
+            if !self.similar.is_empty() {
+                values.ambiguous(paths.values(self.similar_here(paths).without(here)));
+            }
+            if !here.is_empty()
+                && let Some(level) = self.level()
+            {
                 let again = Set::from_low(level.seen).and(here);
                 level.seen |= here.low();
                 values.ambiguous(paths.values(again));
@@ -418,7 +419,7 @@ impl Document {
     /// The paths whose key some servers take the current key for, as far as it has been read.
     fn similar_here(&self, paths: &Paths) -> Set {
         let (depth, length) = (self.depth.wrapping_sub(1), self.similar_matched);
-        self.similar.filter(|path| paths.key(path, depth).len() == length)
+        paths.whose_key(self.similar, depth, |key| key.len() == length)
     }
 
     /// A zero character in a string. Servers in C end the string before it.
@@ -433,9 +434,9 @@ impl Document {
     /// A byte of a key, for a server that ignores case. Go also takes `ſ` for an `s`, and the sign of Kelvin for a `k`.
     fn similar(&mut self, paths: &Paths, byte: u8) {
         let (depth, at) = (self.depth.wrapping_sub(1), self.similar_matched);
-        let wanted = |path: usize| paths.key(path, depth).get(at).copied();
         let is = |letter: u8| {
-            self.similar.filter(|path| wanted(path).is_some_and(|it| it.eq_ignore_ascii_case(&letter)))
+            let is_next = |key: &[u8]| key.get(at).is_some_and(|next| next.eq_ignore_ascii_case(&letter));
+            paths.whose_key(self.similar, depth, is_next)
         };
         let folded = match byte {
             0xc5 => is(b's'),
@@ -450,25 +451,29 @@ impl Document {
 
     /// Characters of a string.
     fn piece(&mut self, paths: &Paths, values: &mut Values, bytes: &[u8]) {
-        match self.string {
-            Use::Nothing => {}
-            Use::Value => values.text(bytes),
-            Use::Key => {
-                let (depth, from) = (self.depth.wrapping_sub(1), self.matched);
-                self.matching = self.matching.filter(|path| {
-                    paths.key(path, depth).get(from..).is_some_and(|rest| rest.starts_with(bytes))
-                });
-                self.matched += bytes.len();
-                for &byte in bytes {
-                    if self.similar.is_empty() {
-                        break;
-                    }
-                    self.similar(paths, byte);
-                }
-                if self.matching.is_empty() && self.similar.is_empty() {
-                    self.string = Use::Nothing;
-                }
+        // Most strings are only checked.
+        if self.string != Use::Nothing {
+            self.wanted_piece(paths, values, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn wanted_piece(&mut self, paths: &Paths, values: &mut Values, bytes: &[u8]) {
+        if self.string == Use::Value {
+            return values.text(bytes);
+        }
+        let (depth, from) = (self.depth.wrapping_sub(1), self.matched);
+        let goes_on = |key: &[u8]| key.get(from..).is_some_and(|rest| rest.starts_with(bytes));
+        self.matching = paths.whose_key(self.matching, depth, goes_on);
+        self.matched += bytes.len();
+        for &byte in bytes {
+            if self.similar.is_empty() {
+                break;
             }
+            self.similar(paths, byte);
+        }
+        if self.matching.is_empty() && self.similar.is_empty() {
+            self.string = Use::Nothing;
         }
     }
 

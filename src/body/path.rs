@@ -46,6 +46,10 @@ impl Set {
         Self(self.0 | other.0)
     }
 
+    pub(super) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// The first 32 paths of the set, as bits.
     #[expect(clippy::cast_possible_truncation, reason = "it is what is wanted")]
     pub(super) const fn low(self) -> u32 {
@@ -107,6 +111,8 @@ pub struct Paths {
     values: Vec<u8>,
     all: Set,
     keys: ByDepth,
+    /// The same by key, because many paths have a key in common.
+    by_key: Vec<Vec<(Box<[u8]>, Set)>>,
     any_index: ByDepth,
     indexes: ByDepth,
     /// The paths with this many segments, minus one.
@@ -160,6 +166,7 @@ impl Paths {
             values: Vec::new(),
             all: Set::EMPTY,
             keys: no_paths,
+            by_key: Vec::new(),
             any_index: no_paths,
             indexes: no_paths,
             ends: no_paths,
@@ -178,11 +185,25 @@ impl Paths {
                     Segment::AnyIndex => &mut table.any_index,
                 };
                 add(kind, depth, this);
+                if let Segment::Key(key) = segment {
+                    table.add_key(key, depth, this);
+                }
             }
             add(&mut table.ends, segments.len().saturating_sub(1), this);
             table.paths.push(segments);
         }
         Ok(table)
+    }
+
+    fn add_key(&mut self, key: &[u8], depth: usize, path: Set) {
+        if self.by_key.len() <= depth {
+            self.by_key.resize(depth + 1, Vec::new());
+        }
+        let Some(keys) = self.by_key.get_mut(depth) else { return };
+        match keys.iter_mut().find(|(other, _)| **other == *key) {
+            Some((_, paths)) => *paths = paths.with(path),
+            None => keys.push((key.into(), path)),
+        }
     }
 
     /// The number of paths.
@@ -230,9 +251,11 @@ impl Paths {
         exact.with(paths.and(at(&self.any_index, depth)))
     }
 
-    /// The key of `path` after `depth` other segments; empty if there is none.
-    pub(super) fn key(&self, path: usize, depth: usize) -> &[u8] {
-        self.segment(path, depth).and_then(Segment::key).unwrap_or_default()
+    /// The paths among `paths` whose key after `depth` other segments passes.
+    pub(super) fn whose_key(&self, paths: Set, depth: usize, pass: impl Fn(&[u8]) -> bool) -> Set {
+        let keys = self.by_key.get(depth).map_or(&[][..], Vec::as_slice);
+        let passing = keys.iter().filter(|(key, of)| !of.and(paths).is_empty() && pass(key));
+        passing.map(|(_, of)| of.and(paths)).fold(Set::EMPTY, Set::with)
     }
 
     fn segment(&self, path: usize, depth: usize) -> Option<&Segment> {

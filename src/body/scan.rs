@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use memchr::memrchr;
+
 use super::form::Form;
 use super::frames;
 use super::json::Document;
@@ -109,7 +111,7 @@ impl Scanner {
                 {
                     framing.skip();
                     let skipped = chunk.get(at..at + unwanted).unwrap_or_default();
-                    *is_over |= skipped.trim_ascii_end().ends_with(DONE);
+                    *is_over |= ends_with_done(skipped);
                 }
                 at += unwanted;
             }
@@ -261,6 +263,12 @@ impl Scanner {
     pub fn only(&self, path: usize) -> Result<Option<Value<'_>>, Ambiguous> {
         if self.values.is_ambiguous(path) { Err(Ambiguous) } else { Ok(self.last(path)) }
     }
+}
+
+/// True if nothing but white space follows the text `[DONE]`. The white space may be long.
+fn ends_with_done(text: &[u8]) -> bool {
+    let (text, space) = text.split_at(memrchr(b']', text).map_or(0, |last| last + 1));
+    text.ends_with(DONE) && space.iter().all(u8::is_ascii_whitespace)
 }
 
 /// Returns whether the stream says that it has ended.

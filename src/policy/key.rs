@@ -144,13 +144,16 @@ impl Tag {
             value => value,
         };
         self.separate();
-        let Some(value) = value else { return self.text.push_str(ABSENT) };
-        for run in value.chunk_by(|one, other| plain(*one) && plain(*other)) {
-            match (run, core::str::from_utf8(run)) {
-                ([first, ..], Ok(run)) if plain(*first) => self.text.push_str(run),
-                // Writing to a string cannot fail.
-                (run, _) => run.iter().for_each(|byte| write!(self.text, "%{byte:02X}").unwrap_or_default()),
-            }
+        let Some(mut rest) = value else { return self.text.push_str(ABSENT) };
+        loop {
+            let length = rest.iter().position(|byte| !plain(*byte)).unwrap_or(rest.len());
+            let (run, after) = rest.split_at(length);
+            // What is plain is ASCII.
+            self.text.push_str(core::str::from_utf8(run).unwrap_or_default());
+            let Some((byte, after)) = after.split_first() else { return };
+            // Writing to a string cannot fail.
+            write!(self.text, "%{byte:02X}").unwrap_or_default();
+            rest = after;
         }
     }
 

@@ -442,7 +442,13 @@ impl ValueTest {
                 return self.holds_absent();
             }
             let mut test = |value| self.holds(value, searches, on_ambiguity);
-            on_ambiguity.over(values, |value| on_ambiguity.over(value.readings(), &mut test))
+            on_ambiguity.over(values, |value| {
+                if value.has_one_reading() {
+                    test(value)
+                } else {
+                    on_ambiguity.over(value.readings(), &mut test)
+                }
+            })
         })
     }
 }

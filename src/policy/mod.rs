@@ -432,9 +432,7 @@ impl Policy {
 
     /// The hash tag of the subject of `sent`, or what the lack of one leads to.
     fn tag<'a>(&'a self, sent: &Request<'a>) -> Result<String, Ruling> {
-        let mut tag = Tag::new(&self.counters);
-        add_parts(&self.subject, 0, sent, &mut tag)?;
-        Ok(tag.finish())
+        self::tag(&self.counters, &self.subject, 0, sent)
     }
 
     /// The same for a policy whose limits count the values of requests.
@@ -442,11 +440,11 @@ impl Policy {
     fn rule_member<'a>(&'a self, index: usize, request: &Request<'a>, tag: String) -> Ruling {
         let mut check = self.check(index, request, tag);
         if self.tiers.tiers.get(check.tier).is_some_and(|tier| tier.plan.counts_members()) {
-            let mut value = Tag::new(&String::from_utf8_lossy(&check.tag));
-            if let Err(ruling) = add_parts(&self.members, FIRST_OF_MEMBER, request, &mut value) {
-                return ruling;
+            let subject = String::from_utf8_lossy(&check.tag);
+            match self::tag(&subject, &self.members, FIRST_OF_MEMBER, request) {
+                Ok(value) => check.member = key::member(&value),
+                Err(ruling) => return ruling,
             }
-            check.member = key::member(&value.finish());
         }
         Ruling::Check(check)
     }
@@ -595,22 +593,23 @@ impl Policy {
     }
 }
 
-/// Adds the values of these parts to a tag. The first has this number.
-#[inline(always)]
-fn add_parts<'a>(parts: &'a [Part], first: usize, sent: &Request<'a>, tag: &mut Tag) -> Result<(), Ruling> {
+/// The tag of the values of these parts, or what the lack of one leads to. The first part has this number.
+#[inline(never)]
+fn tag<'a>(name: &str, parts: &'a [Part], first: usize, sent: &Request<'a>) -> Result<String, Ruling> {
+    let mut tag = Tag::new(name);
     for (part, number) in parts.iter().zip(first..) {
-        if part.add_kept(sent, tag) {
+        if part.add_kept(sent, &mut tag) {
             continue;
         }
         match (part.value(sent), part.on_missing) {
-            (Value::Is(value), _) => part.add(&value, sent, tag),
+            (Value::Is(value), _) => part.add(&value, sent, &mut tag),
             (Value::Absent, OnMissing::Share) => tag.part(None),
             (Value::Absent, OnMissing::Skip) => return Err(Ruling::Skipped(number)),
             (Value::Absent, OnMissing::Deny) => return Err(Ruling::Denied(Denial::Absent(number))),
             (Value::Ambiguous, _) => return Err(Ruling::Denied(Denial::Ambiguous(number))),
         }
     }
-    Ok(())
+    Ok(tag.finish())
 }
 
 /// The answers to `checks` of `policies`, each with what its policy says about responses.

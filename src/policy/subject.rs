@@ -177,14 +177,13 @@ pub enum Value<'r> {
 impl Part {
     /// The value of this part in `request`.
     #[must_use]
+    #[inline]
     pub fn value<'a: 'r, 'r>(&'a self, request: &'r Request<'a>) -> Value<'r> {
         match self.source.read(self.on_multiple, request) {
-            Ok(Value::Is(value))
-                if value.len() > LONGEST_HIDDEN && (self.hash.is_some() || !self.normalize.is_none()) =>
-            {
-                Value::Ambiguous
+            Ok(Value::Is(value)) if self.hash.is_some() || !self.normalize.is_none() => {
+                let value = Some(value).filter(|value| value.len() <= LONGEST_HIDDEN);
+                value.and_then(|value| self.normalize.apply(value)).map_or(Value::Ambiguous, Value::Is)
             }
-            Ok(Value::Is(value)) => self.normalize.apply(value).map_or(Value::Ambiguous, Value::Is),
             Ok(value) => value,
             Err(Unreadable) => Value::Ambiguous,
         }
@@ -192,6 +191,9 @@ impl Part {
 
     /// Adds the digest of this part to `tag`, if `request` has stored it ([`Request::digest`]). Returns whether it has.
     pub(super) fn add_kept(&self, request: &Request<'_>, tag: &mut Tag) -> bool {
+        if !request.has_digests() {
+            return false;
+        }
         let digest = self.id().and_then(|id| request.digest(id));
         if let Some(digest) = &digest {
             tag.hashed(digest);

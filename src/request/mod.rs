@@ -458,6 +458,11 @@ impl<'a> Request<'a> {
         digests.iter().find(|(kept, _)| *kept == id).map(|(_, digest)| *digest)
     }
 
+    /// True if any hash was kept.
+    pub(crate) fn has_digests(&self) -> bool {
+        !self.digests.borrow().is_empty()
+    }
+
     /// Keeps the hash of a value.
     pub fn keep_digest(&self, id: ValueId<'a>, digest: Digest) {
         let mut digests = self.digests.borrow_mut();

@@ -29,19 +29,20 @@ pub struct Sent<'t> {
     whole: &'t [u8],
     /// The meaning of `+`, if the value is percent-encoded.
     escaped: Option<Plus>,
+    /// True if it is known to be ASCII without escapes and zero bytes. Then all servers read the same value.
+    is_simple: bool,
 }
 
 impl<'t> Sent<'t> {
     /// A value without escapes.
     #[must_use]
     pub const fn plain(raw: &'t [u8]) -> Self {
-        Self { raw, whole: raw, escaped: None }
+        Self { raw, whole: raw, escaped: None, is_simple: false }
     }
 
-    /// A value that is percent-encoded, with `+` for a space.
-    #[must_use]
-    pub const fn escaped(raw: &'t [u8]) -> Self {
-        Self { raw, whole: raw, escaped: Some(Plus::IsSpace) }
+    /// A name or a value of a query: it is percent-encoded, with `+` for a space.
+    const fn of_query(raw: &'t [u8], is_simple: bool) -> Self {
+        Self { raw, whole: raw, escaped: if is_simple { None } else { Some(Plus::IsSpace) }, is_simple }
     }
 
     /// The value of a cookie. Some servers remove quotes around it and decode it, others do neither.
@@ -51,21 +52,39 @@ impl<'t> Sent<'t> {
             None => whole,
         };
         let escaped = raw.contains(&b'%').then_some(Plus::IsPlus);
+        let sent = Self { raw, whole, escaped, is_simple: false };
         // Some servers end a value, or all cookies, at a quote within it.
-        if raw.contains(&b'"') { Err(Unreadable) } else { Self { raw, whole, escaped }.clear() }
+        if raw.contains(&b'"') { Err(Unreadable) } else { sent.clear() }
     }
 
-    /// The value, if all servers that decode it read the same: its escapes are right, and it is UTF-8 without a zero byte, at which some
-    /// end it, and without a byte order mark, which some drop. Most values are ASCII without escapes.
+    /// The value, if it is clear.
     fn clear(self) -> Result<Self, Unreadable> {
-        let is_clear = match self.escaped {
+        if self.is_clear() { Ok(self) } else { Err(Unreadable) }
+    }
+
+    /// True if all servers that decode the value read the same: its escapes are right, and it is UTF-8 without a zero byte, at which some
+    /// end it, and without a byte order mark, which some drop. See [`Sent::names`] for names.
+    #[must_use]
+    pub fn is_clear(&self) -> bool {
+        self.is_simple || self.is_clear_text()
+    }
+
+    /// The same, byte by byte. Most of these values are ASCII without escapes, too.
+    #[inline(never)]
+    fn is_clear_text(&self) -> bool {
+        match self.escaped {
             _ if self.raw.iter().all(|byte| matches!(byte, 1..=b'$' | b'&'..=0x7f)) => true,
             Some(_) if has_wrong_escape(self.raw) => false,
             _ if self.decoded().all(|byte| byte.is_ascii() && byte != 0) => true,
             _ => core::str::from_utf8(&self.value())
                 .is_ok_and(|text| !text.contains('\0') && !text.starts_with('\u{feff}')),
-        };
-        if is_clear { Ok(self) } else { Err(Unreadable) }
+        }
+    }
+
+    /// True if it has one of the [readings](Sent::readings) only, as most values have.
+    #[must_use]
+    pub fn has_one_reading(&self) -> bool {
+        self.escaped != Some(Plus::IsPlus) && self.whole.len() == self.raw.len()
     }
 
     /// The readings of servers: the value; for a cookie also those of servers that do not decode it, or keep its quotes.
@@ -80,10 +99,13 @@ impl<'t> Sent<'t> {
     /// # Errors
     /// [`Unreadable`] if only some servers read it as that name. Servers also read a name with a wrong escape differently.
     pub fn names(&self, wanted: &[u8]) -> Result<bool, Unreadable> {
+        if self.is_simple && self.raw == wanted {
+            return Ok(true);
+        }
         // The first byte tells most names apart.
         if let ([first, ..], [other, ..]) = (self.raw, wanted)
             && begin_differently(*first, *other)
-            && !self.raw.contains(&b'%')
+            && (self.is_simple || !self.raw.contains(&b'%'))
         {
             return Ok(false);
         }
@@ -100,18 +122,12 @@ impl<'t> Sent<'t> {
     /// True if servers read it differently as a name, because a `%` in it begins no escape.
     #[must_use]
     pub fn has_wrong_escape(&self) -> bool {
-        has_wrong_escape(self.raw)
+        !self.is_simple && has_wrong_escape(self.raw)
     }
 
     /// Its bytes as a name: see [`folded`].
     pub fn folded(self) -> impl Iterator<Item = u8> + use<'t> {
         folded(self.decoded())
-    }
-
-    /// True if its value is clear: see [`Sent::names`] for names.
-    #[must_use]
-    pub fn is_clear(self) -> bool {
-        self.clear().is_ok()
     }
 
     /// The length as it was sent; decoded it is at most as long.
@@ -166,11 +182,42 @@ impl<'t> Sent<'t> {
     }
 }
 
+/// What a byte is to pairs, by its number. Most bytes are nothing.
+#[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    classes[b'&' as usize] = class::AMPERSAND;
+    classes[b';' as usize] = class::SEMICOLON;
+    classes[b',' as usize] = class::COMMA;
+    classes[b'=' as usize] = class::EQUALS;
+    classes[b'%' as usize] = class::NOT_SIMPLE;
+    classes[b'+' as usize] = class::NOT_SIMPLE;
+    classes[0] = class::NOT_SIMPLE;
+    let mut beyond_ascii = 0x80;
+    while beyond_ascii < classes.len() {
+        classes[beyond_ascii] = class::NOT_SIMPLE;
+        beyond_ascii += 1;
+    }
+    classes
+};
+
+/// The classes of bytes. Each is a bit.
+mod class {
+    pub(super) const AMPERSAND: u8 = 1;
+    pub(super) const SEMICOLON: u8 = 1 << 1;
+    pub(super) const COMMA: u8 = 1 << 2;
+    pub(super) const EQUALS: u8 = 1 << 3;
+    /// A server may read it as something else.
+    pub(super) const NOT_SIMPLE: u8 = 1 << 4;
+}
+
 /// The places of the pairs of a string, in order. Pairs without any byte are left out.
 #[derive(Debug, Default)]
 pub struct Pairs {
     pairs: Vec<Pair>,
     truncated: bool,
+    /// The classes of the bytes that were read, except of those that end pairs.
+    classes: u8,
 }
 
 /// A name from `begin` to `equals`, and a value from after `equals`, where an `=` is, to `end`.
@@ -179,26 +226,36 @@ struct Pair {
     begin: usize,
     equals: usize,
     end: usize,
+    name_is_simple: bool,
+    value_is_simple: bool,
 }
 
 impl Pairs {
-    /// The pairs of `text`, each ended by a byte that `ends` says.
-    fn parse(text: &[u8], ends: impl Fn(u8) -> bool) -> Self {
-        let mut pairs = Self { pairs: Vec::new(), truncated: text.len() > LONGEST_PAIRS };
-        let mut begin = 0_usize;
-        for pair in text.get(..LONGEST_PAIRS).unwrap_or(text).split(|&byte| ends(byte)) {
-            let end = begin.saturating_add(pair.len());
-            let equals = pair.iter().position(|&byte| byte == b'=');
-            pairs.push(begin, equals.map(|at| begin.saturating_add(at)), end);
-            if pairs.truncated {
-                break;
+    /// The pairs of `text`, each ended by a byte of these classes. Looks at each byte once.
+    fn parse(text: &[u8], ends: u8) -> Self {
+        let mut pairs = Self { truncated: text.len() > LONGEST_PAIRS, ..Self::default() };
+        let text = text.get(..LONGEST_PAIRS).unwrap_or(text);
+        // The place of the `=` and the classes of the name before it; the classes since then.
+        let (mut begin, mut name, mut seen) = (0, None, 0);
+        for (at, &byte) in text.iter().enumerate() {
+            let class = CLASSES.get(usize::from(byte)).copied().unwrap_or_default();
+            if class & (ends | class::EQUALS) == 0 {
+                seen |= class;
+            } else if class & ends > 0 {
+                pairs.push(begin, name, (at, seen));
+                if pairs.truncated {
+                    return pairs;
+                }
+                (begin, name, seen) = (at.saturating_add(1), None, 0);
+            } else if name.is_none() {
+                (name, seen) = (Some((at, seen)), 0);
             }
-            begin = end.saturating_add(1);
         }
+        pairs.push(begin, name, (text.len(), seen));
         pairs
     }
 
-    fn push(&mut self, begin: usize, equals: Option<usize>, end: usize) {
+    fn push(&mut self, begin: usize, name: Option<(usize, u8)>, (end, seen): (usize, u8)) {
         if begin >= end {
             return;
         }
@@ -206,7 +263,12 @@ impl Pairs {
             self.truncated = true;
             return;
         }
-        self.pairs.push(Pair { begin, equals: equals.unwrap_or(end), end });
+        // Without `=`, all of it is the name.
+        let ((equals, of_name), of_value) = name.map_or(((end, seen), 0), |name| (name, seen));
+        self.classes |= of_name | of_value;
+        let [name_is_simple, value_is_simple] =
+            [of_name, of_value].map(|classes| classes & class::NOT_SIMPLE == 0);
+        self.pairs.push(Pair { begin, equals, end, name_is_simple, value_is_simple });
     }
 
     /// True if there are more bytes or pairs than are read. Then a name that was not found may still be there.
@@ -222,10 +284,14 @@ impl Pairs {
     }
 
     fn halves<'t>(&self, text: &'t [u8]) -> impl Iterator<Item = (&'t [u8], &'t [u8])> {
-        self.pairs.iter().map(move |pair| {
-            let name = text.get(pair.begin..pair.equals).unwrap_or_default();
-            (name, text.get(pair.equals.saturating_add(1)..pair.end).unwrap_or_default())
-        })
+        self.pairs.iter().map(move |pair| pair.halves(text))
+    }
+}
+
+impl Pair {
+    fn halves(self, text: &[u8]) -> (&[u8], &[u8]) {
+        let name = text.get(self.begin..self.equals).unwrap_or_default();
+        (name, text.get(self.equals.saturating_add(1)..self.end).unwrap_or_default())
     }
 }
 
@@ -233,7 +299,8 @@ impl Pairs {
 #[derive(Debug)]
 pub struct Query {
     ampersand: Pairs,
-    /// The second reading; `None` if the query has no `;`, because both readings are then equal.
+    /// The second reading; `None` if the query has no `;`, because both readings are then equal. Also `None` if the first is truncated
+    /// before a `;`: then it decides.
     semicolon: Option<Pairs>,
 }
 
@@ -241,11 +308,10 @@ impl Query {
     /// The parameters of `text`.
     #[must_use]
     pub fn new(text: &[u8]) -> Self {
-        let both = text.iter().take(LONGEST_PAIRS).any(|&byte| byte == b';');
-        Self {
-            ampersand: Pairs::parse(text, |byte| byte == b'&'),
-            semicolon: both.then(|| Pairs::parse(text, |byte| byte == b'&' || byte == b';')),
-        }
+        let ampersand = Pairs::parse(text, class::AMPERSAND);
+        let semicolon = (ampersand.classes & class::SEMICOLON > 0)
+            .then(|| Pairs::parse(text, class::AMPERSAND | class::SEMICOLON));
+        Self { ampersand, semicolon }
     }
 
     /// The readings of the query. Under [`Semicolon::Literal`] only the first.
@@ -283,14 +349,17 @@ pub fn parameters<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Result<Valu
 
 /// The names and values of all parameters in the `pairs` of the query `text`.
 pub fn all_parameters<'t>(pairs: &Pairs, text: &'t [u8]) -> impl Iterator<Item = (Sent<'t>, Sent<'t>)> {
-    pairs.halves(text).map(|(name, value)| (Sent::escaped(name), Sent::escaped(value)))
+    pairs.pairs.iter().map(move |pair| {
+        let (name, value) = pair.halves(text);
+        (Sent::of_query(name, pair.name_is_simple), Sent::of_query(value, pair.value_is_simple))
+    })
 }
 
 /// The pairs of a `cookie` header (RFC 6265 §5.4). A comma also ends a cookie: that is how several header lines arrive as
 /// one value.
 #[must_use]
 pub fn cookies(header: &[u8]) -> Pairs {
-    Pairs::parse(header, |byte| byte == b';' || byte == b',')
+    Pairs::parse(header, class::SEMICOLON | class::COMMA)
 }
 
 /// The values of the cookie `name` in the `pairs` of the header `text`, decoded and without the quotes around them.
