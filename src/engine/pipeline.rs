@@ -77,14 +77,19 @@ impl<B> Pipeline<B> {
             *owed = owed.saturating_sub(usize::from(end.is_some()));
             if *owed == 0 {
                 let replies = mem::take(&mut self.replies);
-                return Ok(self.owed.pop_front().map(|(batch, _)| (batch, replies)));
+                return Ok(self.pop().map(|batch| (batch, replies)));
             }
         }
         Ok(None)
     }
 
+    /// Removes the first batch: its replies have come in one piece, without their bytes.
+    pub fn pop(&mut self) -> Option<B> {
+        self.owed.pop_front().map(|(batch, _)| batch)
+    }
+
     /// The batches in flight, in the order in which they were sent.
-    pub fn in_flight(&self) -> impl Iterator<Item = &B> {
+    pub fn in_flight(&self) -> impl ExactSizeIterator<Item = &B> {
         self.owed.iter().map(|(batch, _)| batch)
     }
 
