@@ -3,10 +3,11 @@
 //! open when Redis has answered the greeting on it: what a worker sends before may be lost, because `tcp_proxy` has no connection yet. If
 //! Redis refuses the login, the connection closes.
 
+use std::mem;
 use std::sync::Mutex;
 
 use weir_core::engine::{
-    BatchId, NoConnection, Pipeline, Purpose, StoreFailure, Transport, Unexpected, refusal,
+    BatchId, NoConnection, Outgoing, Pipeline, Purpose, StoreFailure, Transport, Unexpected, refusal,
 };
 use weir_core::time::Micros;
 
@@ -45,16 +46,17 @@ pub struct Connection {
     pub filter: NetworkFilter,
     /// Closes the connection later: Envoy still uses it after the hook that has brought the reply.
     scheduler: Scheduler,
-    /// Absent after Redis has answered it.
-    greeting: Option<Pipeline<()>>,
+    pipeline: Pipeline,
+    /// Redis has answered the greeting.
+    is_open: bool,
 }
 
 impl Connection {
     /// The caller has to inject the greeting.
     pub fn new(filter: NetworkFilter, scheduler: Scheduler) -> Self {
-        let mut greeting = Pipeline::new();
-        greeting.sent((), 1);
-        Self { filter, scheduler, greeting: Some(greeting) }
+        let mut pipeline = Pipeline::default();
+        pipeline.sent(1);
+        Self { filter, scheduler, pipeline, is_open: false }
     }
 
     pub fn close(self) {
@@ -78,6 +80,24 @@ pub fn store(pool: &mut Pool, cluster: &str) -> usize {
     })
 }
 
+/// Sends a batch. Returns the connection on which the caller has to inject it; `None` if it waits for one.
+///
+/// # Errors
+/// No listener leads to this cluster.
+pub fn send(
+    pool: &mut Pool,
+    cluster: &str,
+    engine: u64,
+    outgoing: &Outgoing,
+) -> Result<Option<NetworkFilter>, StoreFailure> {
+    let store = store(pool, cluster);
+    let filter = pool.send(store, BatchKey { engine, batch: outgoing.id }, outgoing.slots)?;
+    if let Some(connection) = filter.and_then(|filter| pool.get_mut(filter)) {
+        connection.pipeline.sent(outgoing.replies);
+    }
+    Ok(filter)
+}
+
 /// A connection whose cluster Envoy has removed. Envoy leaves it open.
 pub fn first_without_cluster(pool: &Pool) -> Option<NetworkFilter> {
     let has_cluster = |filter: NetworkFilter, store: usize| {
@@ -93,15 +113,13 @@ pub fn first_without_cluster(pool: &Pool) -> Option<NetworkFilter> {
 /// The connection expects other bytes: close it.
 pub fn read(pool: &mut Pool, filter: NetworkFilter, bytes: &mut &[u8]) -> Result<Option<Reply>, Unexpected> {
     let Some(connection) = pool.get_mut(filter) else { return Ok(None) };
-    let Some(greeting) = &mut connection.greeting else {
-        let replies = pool.read(filter, bytes)?;
-        return Ok(replies.map(|(key, replies)| Reply::Batch(key, replies)));
-    };
-    let Some(((), reply)) = greeting.next(bytes)? else { return Ok(None) };
-    Ok(Some(match refusal(&reply) {
+    let Some(replies) = connection.pipeline.next(bytes)? else { return Ok(None) };
+    if mem::replace(&mut connection.is_open, true) {
+        return Ok(pool.answered(filter).map(|key| Reply::Batch(key, replies)));
+    }
+    Ok(Some(match refusal(&replies) {
         Some(failure) => Reply::Refused(failure),
         None => {
-            connection.greeting = None;
             pool.opened(filter);
             Reply::Opened
         }

@@ -78,8 +78,7 @@ fn limiter_of(key: BatchKey) -> Option<Rc<Limiter>> {
 }
 
 fn with_pool<T>(act: impl FnOnce(&mut Pool) -> T) -> T {
-    WORKER
-        .with(|worker| act(worker.pool.borrow_mut().get_or_insert_with(|| Pool::new(Clusters::default(), 0))))
+    WORKER.with(|worker| act(worker.pool.borrow_mut().get_or_insert_with(|| Pool::new(Clusters::default()))))
 }
 
 /// Changes the pool, and does what it decides. The pool may act at any time: the connector opens connections, and schedulers close them.
@@ -256,11 +255,9 @@ fn inject(connection: NetworkFilter, commands: &[u8]) {
 /// # Errors
 /// No listener leads to this cluster.
 pub fn send(cluster: &str, engine: u64, outgoing: &Outgoing) -> Result<bool, StoreFailure> {
-    let key = BatchKey { engine, batch: outgoing.id };
     let connection = with_pool(|pool| {
         pool.begin(monotonic(), true);
-        let store = connections::store(pool, cluster);
-        pool.send(store, key, outgoing.replies, outgoing.slots)
+        connections::send(pool, cluster, engine, outgoing)
     })?;
     connection.iter().for_each(|connection| inject(*connection, &outgoing.body));
     Ok(connection.is_some())

@@ -34,7 +34,6 @@ use std::mem;
 use super::clock::{Clock, Now};
 use super::dispatch::Slots;
 use super::failure::StoreFailure;
-use super::pipeline::{Pipeline, Unexpected};
 use crate::time::Micros;
 
 /// A connection of this age gets a successor.
@@ -119,14 +118,11 @@ struct Connection<T: Transport> {
     /// It replaces older ones as soon as the store has answered a batch well on it.
     is_successor: bool,
     slots: Slots,
-    in_flight: Pipeline<T::Batch>,
+    /// In the order in which they were sent.
+    in_flight: Vec<T::Batch>,
 }
 
 impl<T: Transport> Connection<T> {
-    fn is_idle(&self) -> bool {
-        self.in_flight.in_flight().len() == 0
-    }
-
     fn is_open(&self, store: usize) -> bool {
         self.store == store && self.state == State::Open
     }
@@ -181,12 +177,12 @@ pub struct Pool<T: Transport> {
 }
 
 impl<T: Transport> Pool<T> {
-    /// No connection is open yet to any of these stores.
-    pub fn new(transport: T, stores: usize) -> Self {
+    /// It has no stores yet.
+    pub fn new(transport: T) -> Self {
         Self {
             transport,
             clock: Clock::default(),
-            stores: (0..stores).map(|_| Store::default()).collect(),
+            stores: Vec::new(),
             connections: Vec::new(),
             waiting: Vec::new(),
             failed: Vec::new(),
@@ -218,7 +214,7 @@ impl<T: Transport> Pool<T> {
 
     // --- In: batches -----------------------------------------------------------------------------------------------
 
-    /// A batch with this number of replies is to be sent. Returns the connection on which the host has to send it; `None` if it waits.
+    /// A batch is to be sent. Returns the connection on which the host has to send it; `None` if it waits.
     ///
     /// # Errors
     /// The host cannot open a connection.
@@ -226,16 +222,15 @@ impl<T: Transport> Pool<T> {
         &mut self,
         store: usize,
         batch: T::Batch,
-        replies: usize,
         slots: Slots,
     ) -> Result<Option<T::Id>, StoreFailure> {
         // A connection with one batch at a time holds up no other batch.
         let slots = if T::DEPTH > 1 { slots } else { Slots::Normal };
-        let of_slots = self.newest(store, |connection| connection.slots == slots);
-        let Some(index) = of_slots.or_else(|| self.newest(store, |_| true)) else {
+        let Some(index) = self.newest(store, slots) else {
             return self.wait(store, batch).map(|()| None);
         };
-        if slots == Slots::Suspect && of_slots.is_none() && self.requests_suspect(store) {
+        let is_for_them = self.connections.get(index).is_some_and(|connection| connection.slots == slots);
+        if slots == Slots::Suspect && !is_for_them && self.requests_suspect(store) {
             self.waiting.push(Waiting { store, batch, for_suspect: true });
             return Ok(None);
         }
@@ -245,19 +240,22 @@ impl<T: Transport> Pool<T> {
             connection.slots = Slots::Normal;
         }
         connection.used_at = self.clock.latest().uptime;
-        connection.in_flight.sent(batch, replies);
+        connection.in_flight.push(batch);
         self.may_act = false;
         Ok(Some(T::id(&connection.host)))
     }
 
-    /// The newest connection to a store that can carry a batch now.
-    fn newest(&self, store: usize, is_fit: impl Fn(&Connection<T>) -> bool) -> Option<usize> {
-        self.connections.iter().rposition(|connection| {
-            connection.is_open(store)
-                && connection.in_flight.in_flight().len() < T::DEPTH
-                && self.resting != Some(T::id(&connection.host))
-                && is_fit(connection)
-        })
+    /// The newest connection to a store that can carry a batch now: of those for these slots, if there is any.
+    fn newest(&self, store: usize, slots: Slots) -> Option<usize> {
+        let newest = |any_slots: bool| {
+            self.connections.iter().rposition(|connection| {
+                connection.is_open(store)
+                    && connection.in_flight.len() < T::DEPTH
+                    && self.resting != Some(T::id(&connection.host))
+                    && (any_slots || connection.slots == slots)
+            })
+        };
+        [T::DEPTH == 1, true].into_iter().find_map(newest)
     }
 
     /// A batch waits for a connection that opens anyway, or for a new one. While new ones fail, it waits for one that is open.
@@ -266,7 +264,7 @@ impl<T: Transport> Pool<T> {
             return Err(StoreFailure::NotSent);
         }
         self.waiting.push(Waiting { store, batch, for_suspect: false });
-        if self.unmet(store) > 0
+        if self.has_unmet(store)
             && self.may_act
             && self.can_open(store)
             && self.open(store, Purpose::Batch).is_err()
@@ -294,8 +292,7 @@ impl<T: Transport> Pool<T> {
     /// The engine has abandoned this batch. If it was sent, its connection closes: the reply must not count for another batch.
     pub fn abandon(&mut self, batch: T::Batch) {
         self.waiting.retain(|waiting| waiting.batch != batch);
-        let carries =
-            |connection: &&Connection<T>| connection.in_flight.in_flight().any(|other| *other == batch);
+        let carries = |connection: &&Connection<T>| connection.in_flight.iter().any(|other| *other == batch);
         let Some(connection) = self.connections.iter().find(carries) else { return };
         let (id, store) = (T::id(&connection.host), connection.store);
         if connection.is_successor {
@@ -324,7 +321,7 @@ impl<T: Transport> Pool<T> {
             used_at: created.uptime,
             is_successor,
             slots: Slots::Normal,
-            in_flight: Pipeline::new(),
+            in_flight: Vec::new(),
         });
     }
 
@@ -363,19 +360,11 @@ impl<T: Transport> Pool<T> {
         self.connections.iter().map(|connection| (&connection.host, connection.store))
     }
 
-    /// Reads bytes that a connection has brought, up to the end of the replies to a batch: see [`Pipeline::next`]. When the engine has read
-    /// them, the host calls [`judge`](Self::judge).
-    ///
-    /// # Errors
-    /// The connection expects other bytes: it fails.
-    pub fn read(&mut self, id: T::Id, bytes: &mut &[u8]) -> Result<Option<(T::Batch, Vec<u8>)>, Unexpected> {
-        self.find(id).map_or(Ok(None), |connection| connection.in_flight.next(bytes))
-    }
-
     /// A connection has brought all replies to a batch: the oldest on it. When the engine has read them, the host calls
     /// [`judge`](Self::judge).
     pub fn answered(&mut self, id: T::Id) -> Option<T::Batch> {
-        self.find(id)?.in_flight.pop()
+        let in_flight = &mut self.find(id)?.in_flight;
+        (!in_flight.is_empty()).then(|| in_flight.remove(0))
     }
 
     /// The store has answered a batch on this connection. If it has not answered `well`, the connection gets no further batch.
@@ -427,18 +416,18 @@ impl<T: Transport> Pool<T> {
         if let Some(state) = self.stores.get_mut(store) {
             state.is_requested = false;
         }
+        self.pause(store, RETRY);
         if self.is_open(store) {
-            self.pause(store, RETRY);
             log::warn!(
                 "store: a fresh connection could not be opened; the one that is open stays in use, where the store's name led to before: {failure}"
             );
             return;
         }
         // It would have carried these.
-        for _ in 0..self.unmet(store).min(T::DEPTH) {
-            let Some(index) = self.waiting.iter().position(|waiting| waiting.store == store) else { return };
-            let Waiting { batch, .. } = self.waiting.remove(index);
-            self.failed.push((batch, failure.clone()));
+        for _ in 0..T::DEPTH {
+            let index = self.waiting.iter().position(|waiting| waiting.store == store);
+            let Some(index) = index.filter(|_| self.has_unmet(store)) else { return };
+            self.failed.push((self.waiting.remove(index).batch, failure.clone()));
         }
     }
 
@@ -446,9 +435,11 @@ impl<T: Transport> Pool<T> {
         let Some(index) = self.index(id) else { return false };
         let Connection { host, store, state, is_successor, in_flight, .. } = self.connections.remove(index);
         self.closing.push(host);
-        self.failed.extend(in_flight.close().map(|batch| (batch, failure.clone())));
+        for batch in in_flight {
+            self.failed.push((batch, failure.clone()));
+        }
         self.end_wait_for_suspect(store);
-        if is_successor {
+        if is_successor || state == State::Opening {
             self.pause(store, RETRY);
         }
         if state == State::Opening && (fails_waiting || self.is_open(store)) {
@@ -477,7 +468,7 @@ impl<T: Transport> Pool<T> {
         }
         let can_send = |waiting: &Waiting<T::Batch>| {
             let can_open = self.may_act && self.may_request(waiting.store);
-            !waiting.for_suspect && (can_open || self.newest(waiting.store, |_| true).is_some())
+            !waiting.for_suspect && (can_open || self.newest(waiting.store, Slots::Normal).is_some())
         };
         let index = self.waiting.iter().rposition(can_send)?;
         Some(Output::Connected(self.waiting.remove(index).batch))
@@ -486,7 +477,7 @@ impl<T: Transport> Pool<T> {
     /// True if a batch waits for a callback in which it can be sent, or a connection may be opened for it.
     pub fn waits_for_callback(&self) -> bool {
         self.waiting.iter().any(|waiting| {
-            self.may_request(waiting.store) || self.resting.is_some() && self.unmet(waiting.store) > 0
+            self.may_request(waiting.store) || self.resting.is_some() && self.has_unmet(waiting.store)
         })
     }
 
@@ -525,14 +516,15 @@ impl<T: Transport> Pool<T> {
             (State::Open, Slots::Suspect) => !connection.is_old(now),
             // A connection that was opened while the store was slow, and has been idle since, needs no successor.
             (State::Open, Slots::Normal) => {
-                let is_spare = |other: &&Connection<T>| other.is_open(connection.store) && other.is_idle();
+                let is_spare =
+                    |other: &&Connection<T>| other.is_open(connection.store) && other.in_flight.is_empty();
                 !connection.is_old(now)
                     || now.uptime.since(connection.used_at) < AGE
                     || self.has_successor(connection.store)
-                    || self.connections.iter().filter(is_spare).count() < 2
+                    || self.connections.iter().filter(is_spare).nth(1).is_none()
             }
         };
-        !is_needed && connection.is_idle()
+        !is_needed && connection.in_flight.is_empty()
     }
 
     // --- The stores ------------------------------------------------------------------------------------------------
@@ -563,19 +555,18 @@ impl<T: Transport> Pool<T> {
         })
     }
 
-    /// The number of batches that wait and that no connection carries when it opens.
-    fn unmet(&self, store: usize) -> usize {
+    /// True if more batches wait than the connections that are opening can carry.
+    fn has_unmet(&self, store: usize) -> bool {
         let is_opening =
             |connection: &&Connection<T>| connection.store == store && connection.state == State::Opening;
-        let opening = self.connections.iter().filter(is_opening).count();
-        let waiting = self.waiting.iter().filter(|waiting| waiting.store == store).count();
-        waiting.saturating_sub(opening.saturating_mul(T::DEPTH))
+        let mut places = self.connections.iter().filter(is_opening).flat_map(|_| 0..T::DEPTH);
+        self.waiting.iter().any(|waiting| waiting.store == store && places.next().is_none())
     }
 
     /// True if a connection may be requested for batches that wait for none.
     fn may_request(&self, store: usize) -> bool {
         let is_requested = self.stores.get(store).is_some_and(|state| state.is_requested);
-        !is_requested && self.can_open(store) && self.unmet(store) > 0
+        !is_requested && self.can_open(store) && self.has_unmet(store)
     }
 
     /// True if one more connection may be opened: none is open, or no new one failed a moment ago.
@@ -596,10 +587,10 @@ impl<T: Transport> Pool<T> {
 
     /// Batches of suspect slots that wait for a connection take any.
     fn end_wait_for_suspect(&mut self, store: usize) {
-        self.waiting
-            .iter_mut()
-            .filter(|waiting| waiting.store == store)
-            .for_each(|waiting| waiting.for_suspect = false);
+        if T::DEPTH > 1 {
+            let waiting = self.waiting.iter_mut().filter(|waiting| waiting.store == store);
+            waiting.for_each(|waiting| waiting.for_suspect = false);
+        }
     }
 
     fn index(&self, id: T::Id) -> Option<usize> {

@@ -19,10 +19,13 @@
 //! headers, Envoy empties that queue. If the close of another stream is in it, Envoy takes the close out, cannot report it
 //! yet, and puts it back, without end.
 
+use std::rc::Rc;
+
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MapType;
 
 use crate::bridge::{MARK, MARKS_LAST};
+use crate::config::Config;
 use crate::engine::{BatchId, NoConnection, Pool, Purpose, StoreFailure, Transport};
 
 /// gRPC's UNAVAILABLE: what the host makes of a connection that could not be opened.
@@ -40,9 +43,9 @@ pub(super) struct Stream {
     is_foreign: bool,
 }
 
-/// Streams to these clusters. They belong to the context that is effective when they are opened: the root's.
+/// Streams to the bridges of all stores. They belong to the context that is effective when they are opened: the root's.
 pub(super) struct Streams {
-    pub clusters: Vec<String>,
+    pub config: Rc<Config>,
 }
 
 impl Transport for Streams {
@@ -58,8 +61,8 @@ impl Transport for Streams {
     }
 
     fn open(&mut self, store: usize, _: Purpose) -> Result<Option<Stream>, NoConnection> {
-        let cluster = self.clusters.get(store).ok_or(NoConnection)?;
-        let token = hostcalls::open_grpc_stream(&service(cluster), "weir", "bridge", Vec::new());
+        let region = self.config.regions.all.get(store).ok_or(NoConnection)?;
+        let token = hostcalls::open_grpc_stream(&service(&region.cluster), "weir", "bridge", Vec::new());
         let token = token.map_err(|_| NoConnection)?;
         Ok(Some(Stream { token, marks_last: false, is_foreign: false }))
     }

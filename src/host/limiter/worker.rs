@@ -31,13 +31,15 @@ pub(super) struct Worker {
 
 impl Worker {
     pub fn new(config: Rc<Config>, root: u32) -> Self {
-        let clusters: Vec<_> = config.regions.all.iter().map(|region| region.cluster.clone()).collect();
-        let stores = clusters.len();
+        let mut pool = Pool::new(Streams { config: Rc::clone(&config) });
+        for _ in &config.regions.all {
+            pool.add_store();
+        }
         Self {
             report: Report::new(&config),
             metrics: HostMetrics::define(&Catalogue::of(&config)),
             engine: Engine::new(config, seed(root)),
-            pool: Pool::new(Streams { clusters }, stores),
+            pool,
             wake_up: WakeUp::default(),
             timer: Timer::default(),
         }
@@ -45,27 +47,23 @@ impl Worker {
 
     /// Sends the batches that may leave now.
     pub fn send_batches(&mut self, now: Micros) {
-        self.poll_connections(now);
-        while let Some(Outgoing { id, store, body, replies, slots }) = self.engine.next_batch(now) {
-            match self.pool.send(store.into(), id, replies, slots) {
+        loop {
+            while let Some(output) = self.pool.poll() {
+                match output {
+                    Output::Close(stream) => streams::cancel(stream.token),
+                    Output::Connected(batch) => self.engine.connected(batch, now),
+                    Output::Failed(batch, failure) => self.engine.failed(batch, &failure, now),
+                }
+            }
+            let Some(Outgoing { id, store, body, slots, .. }) = self.engine.next_batch(now) else { return };
+            match self.pool.send(store.into(), id, slots) {
                 Ok(Some(stream)) => {
                     if !streams::send(stream, &body) {
                         self.pool.fail(stream, &StoreFailure::NotSent);
-                        self.poll_connections(now);
                     }
                 }
                 Ok(None) => self.engine.connecting(id),
                 Err(failure) => self.engine.failed(id, &failure, now),
-            }
-        }
-    }
-
-    fn poll_connections(&mut self, now: Micros) {
-        while let Some(output) = self.pool.poll() {
-            match output {
-                Output::Close(stream) => streams::cancel(stream.token),
-                Output::Connected(batch) => self.engine.connected(batch, now),
-                Output::Failed(batch, failure) => self.engine.failed(batch, &failure, now),
             }
         }
     }
