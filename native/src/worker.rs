@@ -74,7 +74,9 @@ fn limiters() -> Vec<Rc<Limiter>> {
 }
 
 fn limiter_of(key: BatchKey) -> Option<Rc<Limiter>> {
-    limiters().into_iter().find(|limiter| limiter.has_engine(key.engine))
+    WORKER.with(|worker| {
+        worker.limiters.borrow().iter().find(|limiter| limiter.has_engine(key.engine)).map(Rc::clone)
+    })
 }
 
 fn with_pool<T>(act: impl FnOnce(&mut Pool) -> T) -> T {
@@ -82,6 +84,7 @@ fn with_pool<T>(act: impl FnOnce(&mut Pool) -> T) -> T {
 }
 
 /// Changes the pool, and does what it decides. The pool may act at any time: the connector opens connections, and schedulers close them.
+/// Requests are decided in a later turn.
 fn update<T>(act: impl FnOnce(&mut Pool) -> T) -> T {
     let result = with_pool(|pool| {
         pool.begin(monotonic(), true);
@@ -90,12 +93,14 @@ fn update<T>(act: impl FnOnce(&mut Pool) -> T) -> T {
     while let Some(output) = with_pool(Pool::poll) {
         match output {
             Output::Close(connection) => connection.close(),
-            Output::Connected(key) => {
-                limiter_of(key).iter().for_each(|limiter| limiter.connected(key.batch, now()));
-            }
-            Output::Failed(key, failure) => {
-                limiter_of(key).iter().for_each(|limiter| limiter.failed(key.batch, &failure, now()));
-            }
+            Output::Connected(key) => limiter_of(key).iter().for_each(|limiter| {
+                limiter.connected(key.batch, now());
+                wake();
+            }),
+            Output::Failed(key, failure) => limiter_of(key).iter().for_each(|limiter| {
+                limiter.failed(key.batch, &failure, now());
+                wake();
+            }),
         }
     }
     result
@@ -325,9 +330,7 @@ fn log_unexpected(now: Micros) {
 /// connections before those of the clients, and `on_failure` must not decide the requests that wait then.
 pub fn close(connection: NetworkFilter) {
     fault!("close");
-    if fail(connection, &StoreFailure::Refused) {
-        wake();
-    }
+    fail(connection, &StoreFailure::Refused);
 }
 
 /// A connection that leads to this cluster was closed before the greeting: Envoy has no endpoint to connect to.
@@ -336,10 +339,9 @@ pub fn closed_early(cluster: &str) {
         let store = connections::store(pool, cluster);
         pool.not_opened(store, &StoreFailure::Refused);
     });
-    wake();
 }
 
-/// Closes a connection later, and fails what is in flight on it. Returns whether the worker had it.
-fn fail(connection: NetworkFilter, failure: &StoreFailure) -> bool {
-    update(|pool| pool.fail(connection, failure))
+/// Closes a connection later, and fails what is in flight on it.
+fn fail(connection: NetworkFilter, failure: &StoreFailure) {
+    update(|pool| pool.fail(connection, failure));
 }

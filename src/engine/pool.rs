@@ -400,9 +400,9 @@ impl<T: Transport> Pool<T> {
         }
     }
 
-    /// A connection has failed: it closes, and what is in flight on it gets no answer. Returns whether the pool had it.
-    pub fn fail(&mut self, id: T::Id, failure: &StoreFailure) -> bool {
-        self.remove(id, failure, true)
+    /// A connection has failed: it closes, and what is in flight on it gets no answer.
+    pub fn fail(&mut self, id: T::Id, failure: &StoreFailure) {
+        self.remove(id, failure, true);
     }
 
     /// The host has closed a connection, or its peer has.
@@ -431,8 +431,8 @@ impl<T: Transport> Pool<T> {
         }
     }
 
-    fn remove(&mut self, id: T::Id, failure: &StoreFailure, fails_waiting: bool) -> bool {
-        let Some(index) = self.index(id) else { return false };
+    fn remove(&mut self, id: T::Id, failure: &StoreFailure, fails_waiting: bool) {
+        let Some(index) = self.index(id) else { return };
         let Connection { host, store, state, is_successor, in_flight, .. } = self.connections.remove(index);
         self.closing.push(host);
         for batch in in_flight {
@@ -445,7 +445,6 @@ impl<T: Transport> Pool<T> {
         if state == State::Opening && (fails_waiting || self.is_open(store)) {
             self.not_opened(store, failure);
         }
-        true
     }
 
     // --- Out -------------------------------------------------------------------------------------------------------
@@ -499,7 +498,7 @@ impl<T: Transport> Pool<T> {
             connection.is_old(now)
                 && connection.slots == Slots::Normal
                 && !self.is_paused(connection.store)
-                && !self.has_successor(connection.store)
+                && !self.has_successor(connection)
         };
         if self.may_act
             && let Some(store) = self.connections.iter().find(needs_successor).map(|old| old.store)
@@ -520,7 +519,7 @@ impl<T: Transport> Pool<T> {
                     |other: &&Connection<T>| other.is_open(connection.store) && other.in_flight.is_empty();
                 !connection.is_old(now)
                     || now.uptime.since(connection.used_at) < AGE
-                    || self.has_successor(connection.store)
+                    || self.has_successor(connection)
                     || self.connections.iter().filter(is_spare).nth(1).is_none()
             }
         };
@@ -548,10 +547,13 @@ impl<T: Transport> Pool<T> {
         self.connections.iter().any(|connection| connection.is_open(store))
     }
 
-    /// True if a connection replaces others, or will: one at a time.
-    fn has_successor(&self, store: usize) -> bool {
-        self.connections.iter().any(|connection| {
-            connection.store == store && connection.is_successor && connection.state != State::Retiring
+    /// True if another connection replaces this one, or one that is older: one at a time.
+    fn has_successor(&self, connection: &Connection<T>) -> bool {
+        self.connections.iter().any(|other| {
+            other.store == connection.store
+                && other.is_successor
+                && other.state != State::Retiring
+                && T::id(&other.host) != T::id(&connection.host)
         })
     }
 
