@@ -76,6 +76,11 @@ impl<const DEPTH: usize> World<DEPTH> {
         }
     }
 
+    fn set_clock(&mut self, seconds: u64) {
+        self.now = Micros::from_secs(seconds);
+        self.pool.tick(self.now);
+    }
+
     /// A callback begins, and the pool acts.
     fn callback(&mut self, may_act: bool, event: impl FnOnce(&mut Pool<Host<DEPTH>>)) {
         self.pool.begin(self.now, may_act);
@@ -309,8 +314,7 @@ fn a_clock_that_was_set_changes_nothing() {
         let mut world = Streams::new();
         (0..2).for_each(|_| _ = world.send());
         world.opened(1);
-        world.now = Micros::from_secs(seconds);
-        world.pool.tick(world.now);
+        world.set_clock(seconds);
         world.turn();
         assert_eq!(world.tokens()[..2], [1, 2], "one opens, and one carries a batch");
         world.opened(2);
@@ -322,6 +326,12 @@ fn a_clock_that_was_set_changes_nothing() {
             world.send();
             assert_eq!(world.tokens().last(), Some(&3), "it gets a successor");
         }
+        let mut world = Streams::new();
+        world.send();
+        world.set_clock(seconds);
+        world.after(1_000);
+        world.turn();
+        assert_eq!(world.tokens(), [2], "one that does not open closes");
     }
 }
 
