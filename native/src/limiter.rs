@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_core::config::{Config, ConfigError, Host};
-use weir_core::engine::{Action, BatchId, Catalogue, Engine, Outgoing, Report, Sent, StoreFailure, StreamId};
+use weir_core::engine::{Action, BatchId, Catalogue, Engine, Outgoing, Report, StoreFailure, StreamId};
 use weir_core::policy::OnFailure;
 use weir_core::response;
 use weir_core::session::{self, Chunk, Entry, Next, RequestTable, Session, Show, Worker as _};
@@ -78,8 +78,6 @@ struct State {
     engine: Engine,
     /// The requests that the engine knows.
     requests: RequestTable<HttpFilter>,
-    /// The batches that wait for a connection, each with the store that it is for.
-    waiting_batches: Vec<(u8, BatchId)>,
     report: Report,
     is_retiring: bool,
 }
@@ -116,7 +114,6 @@ impl Limiter {
         let state = State {
             engine: Engine::new(Rc::clone(&config), seed()),
             requests: RequestTable::default(),
-            waiting_batches: Vec::new(),
             report: Report::new(&config),
             is_retiring: false,
         };
@@ -130,11 +127,6 @@ impl Limiter {
 
     pub fn has_engine(&self, id: u64) -> bool {
         self.engine_id.get() == id
-    }
-
-    /// True if one of its stores is behind this cluster.
-    pub fn uses(&self, cluster: &str) -> bool {
-        self.config.regions.all.iter().any(|region| region.cluster == cluster)
     }
 
     // --- Requests --------------------------------------------------------------------------------------------------
@@ -243,26 +235,9 @@ impl Limiter {
         self.config.regions.all.get(usize::from(store)).map_or("", |region| &region.cluster)
     }
 
-    /// Removes the batches that wait for a connection to this cluster.
-    fn remove_waiting(&self, state: &mut State, cluster: &str) -> Vec<BatchId> {
-        let waiting = state.waiting_batches.extract_if(.., |(store, _)| self.cluster(*store) == cluster);
-        waiting.map(|(_, batch)| batch).collect()
-    }
-
-    /// A connection to this cluster is open.
-    pub fn connected(&self, cluster: &str, now: Micros) {
-        let state = &mut *self.state.borrow_mut();
-        for batch in self.remove_waiting(state, cluster) {
-            state.engine.connected(batch, now);
-        }
-    }
-
-    /// No connection to this cluster could be opened.
-    pub fn connection_failed(&self, cluster: &str, failure: &StoreFailure, now: Micros) {
-        let state = &mut *self.state.borrow_mut();
-        for batch in self.remove_waiting(state, cluster) {
-            state.engine.failed(batch, failure, now);
-        }
+    /// A batch that waited for a connection can be sent now.
+    pub fn connected(&self, batch: BatchId, now: Micros) {
+        self.state.borrow_mut().engine.connected(batch, now);
     }
 
     /// The store has answered a batch. Returns whether the connection is good enough for the next.
@@ -283,7 +258,6 @@ impl Limiter {
         state.engine.tick(now);
         let mut abandoned = Vec::new();
         while let Some(batch) = state.engine.next_abandoned() {
-            state.waiting_batches.retain(|(_, waiting)| *waiting != batch);
             abandoned.push(BatchKey { engine: self.engine_id.get(), batch });
         }
         abandoned
@@ -331,12 +305,8 @@ impl Limiter {
 
     fn send(&self, outgoing: &Outgoing, now: Micros) {
         match worker::send(self.cluster(outgoing.store), self.engine_id.get(), outgoing) {
-            Ok(Sent::Now) => {}
-            Ok(Sent::Connecting) => {
-                let state = &mut *self.state.borrow_mut();
-                state.waiting_batches.push((outgoing.store, outgoing.id));
-                state.engine.connecting(outgoing.id);
-            }
+            Ok(true) => {}
+            Ok(false) => self.state.borrow_mut().engine.connecting(outgoing.id),
             Err(failure) => self.failed(outgoing.id, &failure, now),
         }
     }
@@ -361,7 +331,6 @@ impl Limiter {
             let Ok(mut state) = self.state.try_borrow_mut() else { return };
             self.engine_id.set(fresh_id());
             let fresh = Engine::new(Rc::clone(&self.config), seed());
-            state.waiting_batches.clear();
             let engine = std::mem::replace(&mut state.engine, fresh);
             let report = std::mem::replace(&mut state.report, Report::new(&self.config));
             (state.requests.take_paused(), engine, report)

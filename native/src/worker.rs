@@ -5,11 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_core::engine::{Outgoing, Sent, StoreFailure, greeting};
+use weir_core::engine::{Outgoing, Output, StoreFailure, greeting};
 use weir_core::time::{Micros, Throttle};
 
 use crate::clock::{Clock, TICK, monotonic};
-use crate::connections::{BatchKey, Connections, Removed, Reply};
+use crate::connections::{self, BatchKey, Clusters, Connection, Pool, Reply};
 use crate::envoy::{HttpFilter, NetworkFilter, Scheduler};
 use crate::limiter::{Configuration, Limiter};
 use crate::now;
@@ -22,7 +22,7 @@ thread_local! {
         Worker {
             clock: RefCell::new(None),
             request_clocks: RefCell::new(Vec::new()),
-            connections: RefCell::new(None),
+            pool: RefCell::new(None),
             limiters: RefCell::new(Vec::new()),
             is_injecting: Cell::new(false),
             early_replies: RefCell::new(Vec::new()),
@@ -37,7 +37,8 @@ struct Worker {
     clock: RefCell<Option<(NetworkFilter, Clock)>>,
     /// In the first moments there is no clock. Then each request that waits has a clock of its own, which ends with the request.
     request_clocks: RefCell<Vec<(HttpFilter, Clock)>>,
-    connections: RefCell<Option<Connections>>,
+    /// The connections to Redis.
+    pool: RefCell<Option<Pool>>,
     limiters: RefCell<Vec<Rc<Limiter>>>,
     /// The worker passes commands to the next filter just now.
     is_injecting: Cell<bool>,
@@ -72,19 +73,37 @@ fn limiters() -> Vec<Rc<Limiter>> {
     WORKER.with(|worker| worker.limiters.borrow().clone())
 }
 
-fn limiter_of(limiters: &[Rc<Limiter>], key: BatchKey) -> Option<&Rc<Limiter>> {
-    limiters.iter().find(|limiter| limiter.has_engine(key.engine))
+fn limiter_of(key: BatchKey) -> Option<Rc<Limiter>> {
+    WORKER.with(|worker| {
+        worker.limiters.borrow().iter().find(|limiter| limiter.has_engine(key.engine)).map(Rc::clone)
+    })
 }
 
-fn limiters_using<'a>(
-    limiters: &'a [Rc<Limiter>],
-    cluster: &'a str,
-) -> impl Iterator<Item = &'a Rc<Limiter>> {
-    limiters.iter().filter(move |limiter| limiter.uses(cluster))
+fn with_pool<T>(act: impl FnOnce(&mut Pool) -> T) -> T {
+    WORKER.with(|worker| act(worker.pool.borrow_mut().get_or_insert_with(|| Pool::new(Clusters::default()))))
 }
 
-fn with_connections<T>(act: impl FnOnce(&mut Connections) -> T) -> T {
-    WORKER.with(|worker| act(worker.connections.borrow_mut().get_or_insert_default()))
+/// Changes the pool, and does what it decides. The pool may act at any time: the connector opens connections, and schedulers close them.
+/// Requests are decided in a later turn.
+fn update<T>(act: impl FnOnce(&mut Pool) -> T) -> T {
+    let result = with_pool(|pool| {
+        pool.begin(monotonic(), true);
+        act(pool)
+    });
+    while let Some(output) = with_pool(Pool::poll) {
+        match output {
+            Output::Close(connection) => connection.close(),
+            Output::Connected(key) => limiter_of(key).iter().for_each(|limiter| {
+                limiter.connected(key.batch, now());
+                wake();
+            }),
+            Output::Failed(key, failure) => limiter_of(key).iter().for_each(|limiter| {
+                limiter.failed(key.batch, &failure, now());
+                wake();
+            }),
+        }
+    }
+    result
 }
 
 // --- The clock -----------------------------------------------------------------------------------------------------
@@ -174,19 +193,15 @@ pub fn scheduled(event: u64) {
     with_clocks(Clock::woken);
     let (limiters, now) = (limiters(), now());
     if event == TICK {
-        with_connections(|connections| connections.tick(monotonic()));
-        while let Some(connection) = with_connections(|connections| connections.first_without_cluster()) {
+        update(|pool| pool.tick(monotonic()));
+        while let Some(connection) = with_pool(|pool| connections::first_without_cluster(pool)) {
             close(connection);
         }
         for key in limiters.iter().flat_map(|limiter| limiter.tick(now)) {
-            // The reply to an abandoned batch may still come. It must not count as the reply to another batch.
-            if let Some(connection) = with_connections(|connections| connections.carrying(key)) {
-                fail(connection, &StoreFailure::Refused);
-            }
+            update(|pool| pool.abandon(key));
         }
     }
     take_turns(&limiters);
-    close_old_connections();
 }
 
 fn take_turns(limiters: &[Rc<Limiter>]) {
@@ -200,10 +215,10 @@ fn take_turns(limiters: &[Rc<Limiter>]) {
         }
         let early = WORKER.with(|worker| worker.early_replies.take());
         if early.is_empty() {
-            return;
+            return update(|_| ());
         }
         for EarlyReply { connection, bytes, is_last } in early {
-            read(limiters, connection, &bytes);
+            read(connection, &bytes);
             if is_last {
                 close(connection);
             }
@@ -214,7 +229,7 @@ fn take_turns(limiters: &[Rc<Limiter>]) {
 /// A hook of a clock or a connection has panicked. Bytes that it has read of a connection may be lost, so all connections close: later
 /// replies must not count as replies to other batches.
 pub fn reset() {
-    while let Some(connection) = with_connections(|connections| connections.first()) {
+    while let Some(connection) = with_pool(|pool| pool.iter().map(|(first, _)| first.filter).next()) {
         close(connection);
     }
     limiters().iter().for_each(|limiter| limiter.replace_engine());
@@ -224,7 +239,10 @@ pub fn reset() {
 
 /// A connection that leads to this cluster is there, and the next filter is ready.
 pub fn connect(connection: NetworkFilter, scheduler: Scheduler, cluster: &str, credentials: Option<&[u8]>) {
-    with_connections(|connections| connections.add(connection, scheduler, cluster, monotonic()));
+    update(|pool| {
+        let store = connections::store(pool, cluster);
+        pool.add(Connection::new(connection, scheduler), store);
+    });
     inject(connection, &greeting(credentials));
     if WORKER.with(|worker| !worker.early_replies.borrow().is_empty()) {
         take_turns(&limiters());
@@ -237,17 +255,17 @@ fn inject(connection: NetworkFilter, commands: &[u8]) {
     WORKER.with(|worker| worker.is_injecting.set(false));
 }
 
-/// Sends a batch on an open connection, or notes that it waits for one.
+/// Sends a batch on an open connection. Returns whether it could; otherwise the batch waits for a connection.
 ///
 /// # Errors
 /// No listener leads to this cluster.
-pub fn send(cluster: &str, engine: u64, outgoing: &Outgoing) -> Result<Sent, StoreFailure> {
-    let (sent, connection) =
-        with_connections(|connections| connections.send(cluster, engine, outgoing, monotonic()))?;
-    if let Some(connection) = connection {
-        inject(connection, &outgoing.body);
-    }
-    Ok(sent)
+pub fn send(cluster: &str, engine: u64, outgoing: &Outgoing) -> Result<bool, StoreFailure> {
+    let connection = with_pool(|pool| {
+        pool.begin(monotonic(), true);
+        connections::send(pool, cluster, engine, outgoing)
+    })?;
+    connection.iter().for_each(|connection| inject(*connection, &outgoing.body));
+    Ok(connection.is_some())
 }
 
 /// Redis has sent these bytes; they are the last of this connection if `is_last`. Then Redis reads no more commands on it, so the worker
@@ -255,7 +273,7 @@ pub fn send(cluster: &str, engine: u64, outgoing: &Outgoing) -> Result<Sent, Sto
 pub fn received(connection: NetworkFilter, bytes: Vec<u8>, is_last: bool) {
     if WORKER.with(|worker| worker.is_injecting.get()) {
         if is_last {
-            with_connections(|connections| connections.retire(connection));
+            with_pool(|pool| pool.retire(connection));
         }
         let reply = EarlyReply { connection, bytes, is_last };
         WORKER.with(|worker| worker.early_replies.borrow_mut().push(reply));
@@ -266,35 +284,25 @@ pub fn received(connection: NetworkFilter, bytes: Vec<u8>, is_last: bool) {
             close(connection)
         };
     }
-    let limiters = limiters();
-    read(&limiters, connection, &bytes);
+    read(connection, &bytes);
     if is_last {
         close(connection);
     }
-    take_turns(&limiters);
-    close_old_connections();
+    take_turns(&limiters());
 }
 
-fn read(limiters: &[Rc<Limiter>], connection: NetworkFilter, bytes: &[u8]) {
+fn read(connection: NetworkFilter, bytes: &[u8]) {
     let now = now();
     let mut rest = bytes;
     let failure = loop {
-        match with_connections(|connections| connections.read(connection, &mut rest, monotonic())) {
+        match update(|pool| connections::read(pool, connection, &mut rest)) {
             Ok(None) => break None,
-            Ok(Some(Reply::Opened)) => {
-                let cluster = with_connections(|connections| connections.cluster(connection));
-                let cluster = cluster.unwrap_or_default();
-                limiters_using(limiters, &cluster).for_each(|limiter| limiter.connected(&cluster, now));
-            }
+            Ok(Some(Reply::Opened)) => {}
             Ok(Some(Reply::Refused(failure))) => break Some(failure),
             Ok(Some(Reply::Batch(key, replies))) => {
-                let limiter = limiter_of(limiters, key);
+                let limiter = limiter_of(key);
                 let is_good = limiter.is_none_or(|limiter| limiter.replied(key.batch, &replies, now));
-                // If it is not, Redis still answers what else is in flight on it.
-                with_connections(|connections| match is_good {
-                    true => connections.prove(connection),
-                    false => connections.retire(connection),
-                });
+                update(|pool| pool.judge(connection, is_good));
             }
             Err(_) => {
                 log_unexpected(now);
@@ -322,42 +330,18 @@ fn log_unexpected(now: Micros) {
 /// connections before those of the clients, and `on_failure` must not decide the requests that wait then.
 pub fn close(connection: NetworkFilter) {
     fault!("close");
-    if fail(connection, &StoreFailure::Refused) {
-        wake();
-    }
+    fail(connection, &StoreFailure::Refused);
 }
 
 /// A connection that leads to this cluster was closed before the greeting: Envoy has no endpoint to connect to.
 pub fn closed_early(cluster: &str) {
-    if with_connections(|connections| !connections.has(cluster)) {
-        let (limiters, now) = (limiters(), now());
-        limiters_using(&limiters, cluster)
-            .for_each(|limiter| limiter.connection_failed(cluster, &StoreFailure::Refused, now));
-        wake();
-    }
-}
-
-/// Removes a connection, closes it later, and fails what is in flight on it. Returns whether the worker had it.
-fn fail(connection: NetworkFilter, failure: &StoreFailure) -> bool {
-    let removed = with_connections(|connections| connections.remove(connection, failure));
-    let Some(Removed { cluster, lost, is_replaced }) = removed else { return false };
-    let (limiters, now) = (limiters(), now());
-    for key in lost {
-        if let Some(limiter) = limiter_of(&limiters, key) {
-            limiter.failed(key.batch, failure, now);
-        }
-    }
-    limiters_using(&limiters, &cluster).for_each(|limiter| match is_replaced {
-        // Batches that waited for this connection use another.
-        true => limiter.connected(&cluster, now),
-        false => limiter.connection_failed(&cluster, failure, now),
+    update(|pool| {
+        let store = connections::store(pool, cluster);
+        pool.not_opened(store, &StoreFailure::Refused);
     });
-    true
 }
 
-fn close_old_connections() {
-    let now = monotonic();
-    while let Some(connection) = with_connections(|connections| connections.next_to_close(now)) {
-        close(connection);
-    }
+/// Closes a connection later, and fails what is in flight on it.
+fn fail(connection: NetworkFilter, failure: &StoreFailure) {
+    update(|pool| pool.fail(connection, failure));
 }

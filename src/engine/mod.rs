@@ -21,8 +21,8 @@
 //! | `requests` | the requests' life: submitted, decided, held, released, closed; what is known without asking |
 //! | `dispatch` | a store: queues, batches in flight, congestion window, breakers, replies |
 //! | `stores` | the dispatches to all stores |
-//! | `streams`, `connections`, `timer` | the host's connections to the bridges of all stores, and its timer |
-//! | `pipeline` | a host's connection to the store itself |
+//! | `pool`, `pipeline`, `greeting` | the host's connections to the stores |
+//! | `timer` | the timer of the plugin |
 //! | `metrics`, `report` | what is measured; when it is exported, and the log |
 //! | `failure` | what can go wrong with the store, and what to do about it |
 //! | `clock`, `generations` | what the modules share |
@@ -64,7 +64,6 @@
 
 mod batches;
 mod clock;
-mod connections;
 mod dispatch;
 mod exports;
 mod failure;
@@ -73,10 +72,10 @@ mod greeting;
 mod inputs;
 mod metrics;
 mod pipeline;
+mod pool;
 mod report;
 mod requests;
 mod stores;
-mod streams;
 mod timer;
 
 use std::rc::Rc;
@@ -92,7 +91,6 @@ use requests::{Effect, Requests};
 use stores::Stores;
 
 pub use clock::{Clock, Now};
-pub use connections::Connections;
 pub use dispatch::{Outage, Slots};
 pub use failure::StoreFailure;
 pub use greeting::{greeting, refusal};
@@ -100,8 +98,8 @@ pub use metrics::{
     Catalogue, Counters, Event, Kind, MAX_LIMIT_SERIES, MAX_POLICY_PEERS, Metric, Metrics, Row, escaped,
 };
 pub use pipeline::{Pipeline, Unexpected};
+pub use pool::{NoConnection, Output, Pool, Purpose, Transport};
 pub use report::{Export, Report};
-pub use streams::{Began, Closed, Sent, Streams, Token, Transport};
 pub use timer::Timer;
 
 /// The host's name for one request.

@@ -11,10 +11,11 @@ use proxy_wasm::types::{BufferType, ContextType};
 use super::super::{done, now};
 use super::filter::Filter;
 use super::reply;
+use super::streams;
 use super::worker::Worker;
 use crate::bridge;
 use crate::config::Config;
-use crate::engine::{Action, Began, Closed, StoreFailure};
+use crate::engine::{Action, StoreFailure};
 use crate::session::{self, Worker as _};
 use crate::time::Micros;
 use crate::version;
@@ -47,14 +48,14 @@ impl Root {
     }
 
     /// One callback: hands `event` to the worker, then does what the engine decided: sends batches, releases requests,
-    /// arms the timer, ends the context. Only the callbacks of the timer and the queue may open a stream: see
-    /// [`Streams`](crate::engine::Streams).
-    fn turn(&mut self, may_open: bool, event: &dyn Fn(&mut Worker, Micros)) {
+    /// arms the timer, ends the context. Only the callbacks of the timer and the queue may open a stream, or close one: see
+    /// [`streams`].
+    fn turn(&mut self, may_act: bool, event: &dyn Fn(&mut Worker, Micros)) {
         let Some(worker) = &self.worker else { return };
         let now = now();
         {
             let mut worker = worker.borrow_mut();
-            worker.streams.begin_callback(may_open);
+            worker.pool.begin(now, may_act);
             event(&mut worker, now);
             // The SDK files a stream under the context it believes active, and a release changes that belief: so batches
             // are sent before the releases. The host does not call back before its call of sending is over.
@@ -75,10 +76,7 @@ impl Root {
             }
         }
         let mut worker = worker.borrow_mut();
-        if worker.engine.has_releases()
-            || worker.engine.wants_to_send()
-            || worker.streams.waits_for_callback(now)
-        {
+        if worker.engine.has_releases() || worker.engine.wants_to_send() || worker.pool.waits_for_callback() {
             worker.wake(now);
         }
         worker.arm(now);
@@ -94,44 +92,30 @@ impl Root {
 
 impl Context for Root {
     fn on_grpc_stream_initial_metadata(&mut self, token: u32, _headers: u32) {
-        self.turn(false, &|worker, now| match worker.streams.began(token, now) {
-            Some(Began::Connected(batch)) => worker.engine.connected(batch, now),
-            Some(Began::Failed(batch, failure)) => worker.engine.failed(batch, &failure, now),
-            None => {}
-        });
+        self.turn(false, &|worker, _| streams::began(&mut worker.pool, token));
     }
 
     fn on_grpc_stream_message(&mut self, token: u32, size: usize) {
         self.turn(false, &|worker, now| {
-            let Some(batch) = worker.streams.answered(token) else { return };
+            let Some(batch) = worker.pool.answered(token) else { return };
             match hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, size) {
                 Ok(Some(bytes)) => {
                     let (replies, are_last) = bridge::replies(&bytes);
                     let is_usable = worker.engine.replied(batch, replies, now);
-                    worker.streams.judge(token, is_usable, now);
-                    if are_last {
-                        worker.streams.end(token);
-                    }
+                    worker.pool.judge(token, is_usable);
+                    streams::read(&mut worker.pool, token, are_last);
                 }
                 _ => {
                     worker.engine.failed(batch, &StoreFailure::BadReply, now);
                     // They may be the last replies of this stream.
-                    worker.streams.end(token);
+                    streams::read(&mut worker.pool, token, true);
                 }
             }
         });
     }
 
     fn on_grpc_stream_close(&mut self, token: u32, status: u32) {
-        self.turn(false, &|worker, now| {
-            match worker.streams.closed(token, status, now) {
-                Closed::Idle => {}
-                Closed::NeverOpened => log::warn!(
-                    "store: a fresh connection could not be opened; the one that is open stays in use, where the store's name led to before"
-                ),
-                Closed::Lost(batch, failure) => worker.engine.failed(batch, &failure, now),
-            }
-        });
+        self.turn(false, &|worker, _| streams::closed(&mut worker.pool, token, status));
     }
 
     /// Before the context ends, the worker's leases are refunded, and what its subjects have used is written.
@@ -180,19 +164,16 @@ impl RootContext for Root {
     fn on_queue_ready(&mut self, queue: u32) {
         // The message is empty: the callback is all that counts.
         let _ = hostcalls::dequeue_shared_queue(queue);
-        self.turn(true, &|worker, _| {
-            worker.wake_up.arrived();
-            worker.streams.clear();
-        });
+        self.turn(true, &|worker, _| worker.wake_up.arrived());
     }
 
     fn on_tick(&mut self) {
         self.turn(true, &|worker, now| {
+            worker.pool.tick(now);
             worker.engine.tick(now);
             while let Some(batch) = worker.engine.next_abandoned() {
-                worker.streams.abandon(batch, now);
+                worker.pool.abandon(batch);
             }
-            worker.streams.clear();
         });
         if let Some(worker) = &self.worker {
             worker.borrow_mut().timer_fired(now());

@@ -9,17 +9,20 @@ use proxy_wasm::hostcalls;
 use super::super::{done, now};
 use super::report::HostMetrics;
 use super::seed::seed;
-use super::streams::HostStreams;
+use super::streams::{self, Streams};
 use super::wake_up::WakeUp;
 use crate::config::Config;
-use crate::engine::{Catalogue, Connections, Engine, Report, Sent, Timer};
+use crate::engine::{Catalogue, Engine, Outgoing, Output, Pool, Report, StoreFailure, Timer};
 use crate::session;
 use crate::time::Micros;
+
+/// The delay after which a stream that is no longer needed is cancelled.
+const CLEAR: Micros = Micros::from_millis(5);
 
 /// The state that the root context of a worker and its requests share.
 pub(super) struct Worker {
     pub engine: Engine,
-    pub streams: Connections<HostStreams>,
+    pub pool: Pool<Streams>,
     pub wake_up: WakeUp,
     timer: Timer,
     report: Report,
@@ -28,13 +31,15 @@ pub(super) struct Worker {
 
 impl Worker {
     pub fn new(config: Rc<Config>, root: u32) -> Self {
-        let clusters = config.regions.all.iter().map(|region| region.cluster.clone());
-        let streams = Connections::new(clusters.map(|cluster| HostStreams { cluster }));
+        let mut pool = Pool::new(Streams { config: Rc::clone(&config) });
+        for _ in &config.regions.all {
+            pool.add_store();
+        }
         Self {
             report: Report::new(&config),
             metrics: HostMetrics::define(&Catalogue::of(&config)),
             engine: Engine::new(config, seed(root)),
-            streams,
+            pool,
             wake_up: WakeUp::default(),
             timer: Timer::default(),
         }
@@ -42,17 +47,23 @@ impl Worker {
 
     /// Sends the batches that may leave now.
     pub fn send_batches(&mut self, now: Micros) {
-        let Self { engine, streams, .. } = self;
-        streams.rotate(now);
-        while let Some(batch) = streams.next_ready(now) {
-            engine.connected(batch, now);
-        }
-        while let Some(outgoing) = engine.next_batch(now) {
-            let batch = outgoing.id;
-            match streams.send(outgoing, now) {
-                Ok(Sent::Now) => {}
-                Ok(Sent::Connecting) => engine.connecting(batch),
-                Err(failure) => engine.failed(batch, &failure, now),
+        loop {
+            while let Some(output) = self.pool.poll() {
+                match output {
+                    Output::Close(stream) => streams::cancel(stream.token),
+                    Output::Connected(batch) => self.engine.connected(batch, now),
+                    Output::Failed(batch, failure) => self.engine.failed(batch, &failure, now),
+                }
+            }
+            let Some(Outgoing { id, store, body, slots, .. }) = self.engine.next_batch(now) else { return };
+            match self.pool.send(store.into(), id, slots) {
+                Ok(Some(stream)) => {
+                    if !streams::send(stream, &body) {
+                        self.pool.fail(stream, &StoreFailure::NotSent);
+                    }
+                }
+                Ok(None) => self.engine.connecting(id),
+                Err(failure) => self.engine.failed(id, &failure, now),
             }
         }
     }
@@ -66,7 +77,7 @@ impl Worker {
         self.engine
             .next_tick(now)
             .into_iter()
-            .chain(self.streams.next_clear(now))
+            .chain(self.pool.any_closing().then(|| now.plus(CLEAR)))
             .chain(self.report.due())
             .min()
     }
