@@ -39,8 +39,8 @@ struct Case {
 }
 
 /// In so many of a hundred scenarios some second may be below 90 %, and below 50 %.
-const MAY_BE_BELOW_90: u64 = 40;
-const MAY_BE_BELOW_50: u64 = 15;
+const MAY_BE_BELOW_90: u64 = 25;
+const MAY_BE_BELOW_50: u64 = 10;
 
 const FAST: u64 = 100_000;
 
