@@ -14,7 +14,7 @@
 //! | up to the target | grows by a sixteenth each round trip |
 //! | more | is multiplied with the target, divided by the round trip |
 //!
-//! One slow answer says little, so the fastest of the last four counts. A failure says nothing about delay.
+//! One slow answer says little, so the fastest of the last two to four counts. A failure says nothing about delay.
 //!
 //! Envoy measures the distance anew from time to time, with a small window. Here a window that shrinks measures it: if fewer tasks in flight
 //! do not shorten the round trips, there is no queue, and the store is farther away than before.
@@ -38,7 +38,7 @@ const MAX_CWND: usize = MAX_BATCHES * MAX_TASKS;
 /// In a round trip the window grows by a sixteenth, times two to the power of at most this.
 const BOOST: u32 = 4;
 
-/// This many of the last answers are remembered. The fastest of the first four decides whether the window shrinks.
+/// This many of the last answers are remembered.
 const TRIPS: usize = 8;
 
 /// An answered batch.
@@ -49,6 +49,8 @@ pub(super) struct Sample {
     pub sent: Micros,
     /// The number of tasks in flight when it was sent, including its own.
     pub in_flight: usize,
+    /// The number of batches in flight now, including it.
+    pub batches: usize,
 }
 
 /// The longest round trip since round trips became too long. With fewer tasks in flight it shows whether that was a queue.
@@ -168,12 +170,12 @@ impl Congestion {
 
     /// A batch was answered.
     pub fn answered(&mut self, sample: Sample, at: Micros) {
-        let Sample { took, sent, in_flight } = sample;
+        let Sample { took, sent, in_flight, batches } = sample;
         let shortest = |known: Option<Micros>| Some(known.map_or(took, |known| known.min(took)));
         (self.distance, self.shortest) = (shortest(self.distance), shortest(self.shortest));
         self.trips.rotate_right(1);
         self.trips[0] = Some(sample);
-        let lately = self.trips.iter().take(TRIPS / 2).flatten();
+        let lately = self.trips.iter().take(batches.clamp(2, 4)).flatten();
         let known = lately.clone().count();
         let fastest = lately.min_by_key(|trip| trip.took).copied().unwrap_or(sample);
         let target = self.target();

@@ -227,8 +227,9 @@ impl InFlight {
 
     /// The measurement of a batch that is answered now.
     pub fn sample(&self, id: BatchId, now: Now) -> Option<Sample> {
-        let InFlightBatch { sent, in_flight, .. } = self.batches.iter().find(|batch| batch.id == id)?;
-        Some(Sample { took: now.answered_after(*sent), sent: sent.uptime, in_flight: *in_flight })
+        let batch = self.batches.iter().find(|batch| batch.id == id)?;
+        let (took, batches) = (now.answered_after(batch.sent), self.load(batch.slots).batches);
+        Some(Sample { took, sent: batch.sent.uptime, in_flight: batch.in_flight, batches })
     }
 
     /// The store itself answered, with these measurements.

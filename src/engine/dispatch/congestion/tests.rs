@@ -13,11 +13,12 @@ const NEAR: u64 = 2_000;
 struct World {
     congestion: Congestion,
     now: Micros,
+    batches: usize,
 }
 
 impl World {
     fn new() -> Self {
-        Self { congestion: Congestion::new(DEADLINE), now: Micros::from_secs(1) }
+        Self { congestion: Congestion::new(DEADLINE), now: Micros::from_secs(1), batches: 1 }
     }
 
     /// A store at this distance, with a window that is used in full.
@@ -40,7 +41,8 @@ impl World {
 
     /// A batch that was sent at `sent` is answered now.
     fn answered(&mut self, sent: Micros, in_flight: usize, took: u64) -> usize {
-        self.congestion.answered(Sample { took: Micros(took), sent, in_flight }, self.now);
+        let sample = Sample { took: Micros(took), sent, in_flight, batches: self.batches };
+        self.congestion.answered(sample, self.now);
         self.cwnd()
     }
 
@@ -117,14 +119,18 @@ fn what_was_sent_before_it_shrank_neither_grows_nor_shrinks_it() {
 }
 
 #[test]
-fn the_fastest_of_the_last_four_answers_counts() {
-    for (every, shrinks) in [(2, false), (4, false), (5, true)] {
+fn the_fastest_of_the_last_answers_counts() {
+    // The number of batches in flight; n, if every n-th answer is fast and the others are slow; and `true` if the window shrinks.
+    for (batches, every, shrinks) in
+        [(1, 2, false), (1, 3, true), (3, 3, false), (3, 4, true), (9, 4, false), (9, 5, true)]
+    {
         let mut world = World::at(NEAR).slowly();
+        world.batches = batches;
         for nth in 0..9 {
             // So few are in flight that the window does not grow.
             world.answer(2, if nth % every == 0 { NEAR } else { 40_000 });
         }
-        assert_eq!(world.cwnd() < 256, shrinks, "one of {every} is fast");
+        assert_eq!(world.cwnd() < 256, shrinks, "{batches} batches, one of {every} is fast");
     }
 }
 
