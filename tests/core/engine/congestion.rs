@@ -428,7 +428,7 @@ fn workers_share_a_store_that_has_too_much_to_do() {
 
 /// Clients ask in a closed loop, in bursts of 150 ms with pauses. Each request keeps the worker busy for a time, and now and then another
 /// process has its processor. The store is near and has little to do, so it decides every request: only the loop of the worker is slow, and
-/// deadlines do not count that.
+/// deadlines do not count that. No answer is later than the deadline: such a one would be missed under any law.
 #[test]
 fn a_saturated_worker_does_not_take_its_own_delay_for_the_stores() {
     let mut refused = Vec::new();
