@@ -33,7 +33,7 @@ use weir::limit::{
 };
 use weir::resp;
 use weir::script::usage::{Interval, Used, Write, index_key};
-use weir::script::{Form, NamedLimit, Options, Overrides, Plan, ScriptKind};
+use weir::script::{Form, NamedLimit, Options, Overrides, Plan};
 use weir::time::Micros;
 
 /// Calls sent before the first reply is read.
@@ -217,8 +217,7 @@ fn batches(redis: &mut Connection) -> Vec<Case> {
     let cases = rows.into_iter().map(|(name, limit)| {
         let named = NamedLimit { name: "l".to_owned(), limit };
         let plan = Plan::new(vec![named], Options::default()).unwrap();
-        let source = plan.source_of(ScriptKind::CheckAll).as_bytes();
-        redis.call(&[b"SCRIPT", b"LOAD", source]);
+        redis.call(&[b"SCRIPT", b"LOAD", plan.source().as_bytes()]);
         let tags: Vec<String> = (0..10).map(|subject| format!("{{{name}|{subject}}}")).collect();
         let asked = tags.iter().map(|tag| (tag.as_bytes(), Ask::new(1, 1)));
         let mut command = Vec::new();

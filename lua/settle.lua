@@ -8,4 +8,4 @@
 -- A charge empties a limit at most (a bucket: to its overdraft), or takes it into debt. Refunds conserve the quota: a refund does not give
 -- back units that have come back with time since the charge, or that another refund has given back. So no more passes than
 -- if the refunded units had never been charged.
-local rest, refunds, wanted = '', '', 1
+local rest, wanted = '', 1

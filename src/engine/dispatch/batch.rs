@@ -84,21 +84,17 @@ pub(in crate::engine) struct Settlement {
 }
 
 impl Task {
-    fn encode(&self, form: Form, out: &mut Vec<u8>) {
+    /// Appends the command of a settlement.
+    fn settle(&self, (due, receipt): (&Due, &Outcome), form: Form, out: &mut Vec<u8>) {
         let (plan, tag) = (&self.plan, &self.check.tag);
-        match &self.work {
-            Work::Ask { .. } | Work::Lend { .. } => plan.check(tag, self.ask(), None, form, out),
-            Work::Settle { due: Due::Refund(units), receipt } => {
-                plan.settle(tag, signed(*units).saturating_neg(), receipt, None, form, out);
-            }
-            Work::Settle { due: Due::Charge(units), receipt } => {
-                plan.settle(tag, signed(*units), receipt, None, form, out);
-            }
-            Work::Settle { due: Due::Release(requests), receipt } => {
+        match due {
+            Due::Refund(units) => plan.settle(tag, signed(*units).saturating_neg(), receipt, None, form, out),
+            Due::Charge(units) => plan.settle(tag, signed(*units), receipt, None, form, out),
+            Due::Release(requests) => {
                 let permits: Vec<_> = receipt.permits(*requests).collect();
                 plan.release(tag, &permits, None, form, out);
             }
-            Work::Settle { due: Due::Renew(_), receipt } => {
+            Due::Renew(_) => {
                 let permits: Vec<_> = receipt.permits(1).collect();
                 plan.renew(tag, &permits, None, form, out);
             }
@@ -155,7 +151,7 @@ pub(in crate::engine) struct Command {
 impl Command {
     fn encode(&self, plan: &Plan, form: Form, out: &mut Vec<u8>) {
         match &*self.tasks {
-            [task] => task.encode(form, out),
+            [task @ Task { work: Work::Settle { due, receipt }, .. }] => task.settle((due, receipt), form, out),
             tasks => {
                 let subjects = tasks.iter().map(|task| (task.check.tag.as_slice(), task.ask()));
                 plan.check_all(subjects, None, form, out);
@@ -166,12 +162,11 @@ impl Command {
     /// The script that the command calls.
     fn script(&self) -> ScriptKind {
         match &*self.tasks {
-            [Task { work: Work::Ask { .. } | Work::Lend { .. }, .. }] => ScriptKind::Check,
             [Task { work: Work::Settle { due: Due::Release(_) | Due::Renew(_), .. }, .. }] => {
                 ScriptKind::Release
             }
             [Task { work: Work::Settle { .. }, .. }] => ScriptKind::Settle,
-            _ => ScriptKind::CheckAll,
+            _ => ScriptKind::Check,
         }
     }
 }

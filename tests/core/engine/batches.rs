@@ -297,8 +297,8 @@ fn a_store_that_forgot_the_script_is_sent_its_source_and_no_request_fails() {
     assert_eq!(worker.failures(), []);
 }
 
-/// One Redis that is sent a script knows it from then on, and is not sent it again in the same batch; but the scripts that
-/// ask about one subject, ask about several, refund, and release are four.
+/// One Redis that is sent a script knows it from then on, and is not sent it again in the same batch. The scripts that
+/// check, refund, and release are three.
 #[test]
 fn one_redis_is_sent_each_script_that_it_has_forgotten_once() {
     let store = r#"{"deadline": "50ms", "topology": "single"}"#;

@@ -960,9 +960,8 @@ fn all_compile(
             }
             Err(invalid) => return Err(format!("{invalid:?}: {set:?}").into()),
         };
-        let [check, check_all, settle, release] = plan.sources();
-        let every: &[&str] =
-            if whole(place, &set) { &[check_all, check, settle, release] } else { &[check_all] };
+        let [check, settle, release] = plan.sources();
+        let every: &[&str] = if whole(place, &set) { &[check, settle, release] } else { &[check] };
         for source in every {
             resp::array_header(&mut commands, 3);
             for word in [b"SCRIPT".as_slice(), b"LOAD", source.as_bytes()] {
