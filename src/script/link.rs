@@ -27,9 +27,6 @@
 //! If requests are of several classes, each limit's ask is followed by its part of `lua/priority/`, which adds what is kept for
 //! other classes to what a request needs.
 //!
-//! Limits that go into debt have [`INDEBTED`] in place of two parts of `lua/shared/`, and the largest debt as their last number. Scripts
-//! of other limits have neither. Subjects whose limits go into debt have no overrides.
-//!
 //! A check is a loop over its subjects with all this as its body; mostly there is one subject. The linker adds the variables `subject`,
 //! `keys`, `numbers`, `answer` and `answers`. The reply is one string, because each further string costs Redis 1,000 instructions. Numbers
 //! that are mostly 0 are in it only if one of them is not 0. The loop reads each state in its subject's turn, not by one `MGET` before,
@@ -40,7 +37,6 @@
 //! overrides, which need more variables.
 
 use core::fmt::{Display, Write};
-use std::borrow::Cow;
 
 use super::{Classes, Options, Overrides};
 use crate::limit::{Align, Bucket, Kind, Limit};
@@ -57,8 +53,6 @@ pub(super) struct Fragment {
     overrides: (&'static str, &'static str),
     /// The Lua that reserves a share of the limit for requests of other classes.
     priority: &'static str,
-    /// True if it is for limits that go into debt.
-    indebted: bool,
     /// The longest time that its part of a script takes in Redis, in microseconds: of a check after a long rest, of one after the
     /// clock went back, and of a refund, on the largest state that a configuration allows. `make bench-lua` measures it, and
     /// `docs/bounds.md` has the figures. A whole command takes about four microseconds more, which many subjects share.
@@ -92,6 +86,8 @@ const BAN_NAMES: &str = "ban_after, ban_window, ban_duration, ban_factor, ban_ma
 /// The reply about a ban follows those about the limits.
 const BAN_REPLY: &str = "rest = pack('<i8', ban_wait)\n";
 const BAN_REPLY_LAST: &str = "rest = rest .. pack('<i8', ban_wait)\n";
+/// The variables of a settlement for what the check of a limit replied, and for its largest debt.
+const RECEIPT: &str = "receipt_left, receipt_reset, receipt_refunded, debt";
 const NOT_OVERRIDDEN: (&str, &str) = ("", "");
 const OVERRIDE_LIMIT: (&str, &str) = (lua!("override/limit"), "limit, 0, 0");
 
@@ -119,12 +115,6 @@ const PRIORITY_BUCKET: &str = lua!("priority/bucket");
 const PRIORITY_BUCKET_WIDE: &str = lua!("priority/bucket_wide");
 const PRIORITY_STEPWISE: &str = lua!("priority/stepwise");
 
-/// Parts of a fragment, each with the part that replaces it for limits that go into debt.
-const INDEBTED: [(&str, &str); 2] = [
-    (lua!("shared/charge_left"), lua!("shared/charge_debt")),
-    (lua!("shared/max_missing"), lua!("shared/max_missing_debt")),
-];
-
 const fn fragment(
     rank: u8,
     source: &'static str,
@@ -133,7 +123,7 @@ const fn fragment(
     priority: &'static str,
     worst: usize,
 ) -> Fragment {
-    Fragment { rank, source, names, overrides, priority, indebted: false, worst }
+    Fragment { rank, source, names, overrides, priority, worst }
 }
 
 macro_rules! wide_bucket {
@@ -174,7 +164,7 @@ const BUCKET_WITH_OVERRIDES: Fragment = fragment(
 const STEPWISE: Fragment = fragment(
     3,
     lua!("limit/stepwise"),
-    "capacity, refill, interval, overdraft",
+    "capacity, refill, interval, overdraft, debt",
     OVERRIDE_STEPWISE,
     PRIORITY_STEPWISE,
     6,
@@ -193,9 +183,6 @@ const DISTINCT: Fragment =
     fragment(9, lua!("limit/distinct"), "limit, window", OVERRIDE_DISTINCT, PRIORITY_DISTINCT, MOST_VALUES);
 const CLOCK_WINDOW: Fragment =
     fragment(u8::MAX, lua!("limit/clock_window"), "limit, window, most", NOT_OVERRIDDEN, PRIORITY_LIMIT, 5);
-
-/// Fragments for limits that go into debt come after those without, and in the same order.
-const INDEBTED_RANK: u8 = 10;
 
 /// At most this many limits are in one function of Lua.
 const LIMITS_PER_FUNCTION: usize = 4;
@@ -241,7 +228,10 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
             Kind::Continuous(bucket) => {
                 return compile_bucket(bucket, overrides, [of.refill(), of.interval().0, of.capacity(), 1]);
             }
-            Kind::Stepwise => (STEPWISE, vec![of.capacity(), of.refill(), of.interval().0, of.overdraft()]),
+            Kind::Stepwise => {
+                let debt = limit.debt_units();
+                (STEPWISE, vec![of.capacity(), of.refill(), of.interval().0, of.overdraft(), debt])
+            }
         },
         Limit::LeakyBucket(of) => {
             return compile_bucket(&of.bucket, overrides, [of.rate(), of.per().0, of.burst(), 0]);
@@ -252,7 +242,7 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
             (Fragment { worst, ..DISTINCT }, vec![of.limit(), of.window().0])
         }
     };
-    fragment.with_debt(limit, numbers.into_iter().map(u128::from).collect())
+    (fragment, numbers.into_iter().map(u128::from).collect())
 }
 
 /// The longest time of the smallest size that has room for so many; `None` if none has, or if a subject's own limit may be as large as any.
@@ -283,29 +273,11 @@ fn compile_bucket(of: &Bucket, overrides: Overrides, own: [u64; 4]) -> (Fragment
 }
 
 impl Fragment {
-    /// This fragment, or that of the same limits in debt, and the numbers with the debt.
-    fn with_debt(self, limit: &Limit, mut numbers: Vec<u128>) -> (Self, Vec<u128>) {
-        if limit.debt() == 0 {
-            return (self, numbers);
-        }
-        numbers.push(limit.debt_units().into());
-        (Self { rank: self.rank.saturating_add(INDEBTED_RANK), indebted: true, ..self }, numbers)
-    }
-
     /// The parts that ask, settle and take.
-    fn parts(&self) -> [Cow<'static, str>; 3] {
+    fn parts(&self) -> [&'static str; 3] {
         let (ask, rest) = self.source.split_once("-- settle\n").unwrap_or_default();
         let (settle, take) = rest.split_once("-- take\n").unwrap_or_default();
-        [ask, settle, take].map(|part| match self.indebted {
-            false => part.into(),
-            true => INDEBTED.iter().fold(part.to_owned(), |part, (of, by)| part.replace(of, by)).into(),
-        })
-    }
-
-    /// Its variables, and that of the debt.
-    fn names(&self) -> String {
-        let debt = if self.indebted { ", debt" } else { "" };
-        format!("{}{debt}", self.names)
+        [ask, settle, take]
     }
 
     /// Appends what comes before its part that asks: its counts, as they are for the subject.
@@ -339,11 +311,12 @@ pub(super) fn check(fragments: &[Fragment], options: &Options) -> String {
     let question_of_first = ending_in(question, "of_first");
     let mut once = vec!["now".to_owned(), question_of_first.clone()];
     once.extend(bans.then(|| BAN_NAMES.to_owned()));
-    once.extend(fragments.iter().enumerate().take(unpacked_once).map(|(i, of)| ending_in(&of.names(), i)));
+    let named = fragments.iter().enumerate().take(unpacked_once);
+    once.extend(named.map(|(i, of)| if i == 0 { of.names.to_owned() } else { ending_in(of.names, i) }));
     let mut at = unpack(&once.join(", "), 1, &mut script);
     library(fragments, options, &mut script);
     let numbers = question.split(',').count();
-    let size = at - 1 + fragments.iter().skip(unpacked_once).map(|of| 8 * of.names().split(',').count()).sum::<usize>();
+    let size = at - 1 + fragments.iter().skip(unpacked_once).map(|of| 8 * of.names.split(',').count()).sum::<usize>();
     // Mostly all ask the same, and the first question is for all.
     let _ = write!(
         script,
@@ -370,14 +343,14 @@ pub(super) fn check(fragments: &[Fragment], options: &Options) -> String {
             script.push_str("local function inner()\n");
         }
         let _ = writeln!(script, "do\nlocal key, cost, need = {}, price, min_need", key(i + 1));
-        let names = fragment.names();
-        if i < unpacked_once {
-            let _ = writeln!(script, "local {names} = {}", ending_in(&names, i));
-        } else {
-            at = unpack(&names, at, &mut script);
+        let names = fragment.names;
+        if i >= unpacked_once {
+            at = unpack(names, at, &mut script);
+        } else if i > 0 {
+            let _ = writeln!(script, "local {names} = {}", ending_in(names, i));
         }
         fragment.counts(options.overrides, &mut script);
-        script.push_str(&ask);
+        script.push_str(ask);
         if options.classes == Classes::Several {
             script.push_str(fragment.priority);
         }
@@ -431,7 +404,7 @@ pub(super) fn settle(fragments: &[Fragment], options: &Options) -> String {
     let mut script = String::new();
     let mut receipt = unpack("now, charge, charged_at", 1, &mut script);
     library(fragments, options, &mut script);
-    let mut at = receipt + 24 * fragments.len();
+    let mut at = receipt + 32 * fragments.len();
     if bans {
         at = unpack(BAN_NAMES, at, &mut script);
     }
@@ -443,12 +416,12 @@ pub(super) fn settle(fragments: &[Fragment], options: &Options) -> String {
     }
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
-        receipt = unpack("receipt_left, receipt_reset, receipt_refunded", receipt, &mut script);
-        at = unpack(&fragment.names(), at, &mut script);
+        receipt = unpack(RECEIPT, receipt, &mut script);
+        at = unpack(fragment.names, at, &mut script);
         fragment.counts(options.overrides, &mut script);
         let parts = fragment.parts();
         parts.iter().for_each(|part| script.push_str(part));
-        let packed = pack("", &fragment.counts_replied(options.overrides), &parts[2], &mut script);
+        let packed = pack("", &fragment.counts_replied(options.overrides), parts[2], &mut script);
         let _ = writeln!(script, "rest = rest .. {packed}\nend");
     }
     if bans {

@@ -416,14 +416,15 @@ impl Plan {
         self.linked.settle.begin(form, self.linked.suffixes.len(), out);
         self.keys(tag, out);
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
-        let mut question = Vec::with_capacity(24 + 24 * self.linked.order.len());
+        let mut question = Vec::with_capacity(24 + 32 * self.linked.order.len());
         question.extend(
             [time(now), units.clamp(-most, most), number(receipt.at.0)].map(i64::to_le_bytes).as_flattened(),
         );
         for &place in &self.linked.order {
             let answer = receipt.limits.get(place).copied().unwrap_or_default();
-            let charged = [answer.remaining, number(answer.reset.0), number(answer.refunded)];
-            question.extend(charged.map(i64::to_le_bytes).as_flattened());
+            let debt = self.limits.get(place).map_or(0, Limit::debt_units);
+            let numbers = [answer.remaining, number(answer.reset.0), number(answer.refunded), number(debt)];
+            question.extend(numbers.map(i64::to_le_bytes).as_flattened());
         }
         resp::bulk_of(out, &[&question, &self.parameters]);
     }

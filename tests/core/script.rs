@@ -201,8 +201,8 @@ fn a_settlement_brings_the_receipt_in_the_order_of_the_script() {
     let settle = |units| words(|out| plan().settle(TAG, units, &receipt, Some(NOW), Form::Evalsha, out));
     let words = settle(-5);
     assert_eq!(words[3..5], [b"weir:{p|s}:leaky".as_slice(), b"weir:{p|s}:log"]);
-    let asked = [1_700_000_000_000_000, -5, 1_700_000_000_000_000, 4, 5, 6, -1, 2, 3];
-    assert_eq!(numbers(&words[5])[..9], asked);
+    let asked = [1_700_000_000_000_000, -5, 1_700_000_000_000_000, 4, 5, 6, 0, -1, 2, 3, 0];
+    assert_eq!(numbers(&words[5])[..11], asked);
     let most = i64::try_from(MAX_COST).unwrap();
     let units = |units| numbers(&settle(units)[5])[1];
     assert_eq!([units(most), units(i64::MAX), units(-most), units(i64::MIN)], [most, most, -most, -most]);
@@ -313,7 +313,7 @@ fn a_ban_has_two_keys_after_all_others_and_its_numbers_before_those_of_the_limit
         let limits = [LimitOutcome::default(); 2].into_iter().collect();
         let receipt = Outcome { granted: 1, at: NOW, limits, ..Outcome::NONE };
         let settle = words(|out| plan.settle(TAG, 1, &receipt, Some(NOW), Form::Evalsha, out));
-        assert_eq!((&settle[3..last], &numbers(&settle[last])[9..14]), (&keys[..], &of_ban[..]));
+        assert_eq!((&settle[3..last], &numbers(&settle[last])[11..16]), (&keys[..], &of_ban[..]));
         let all = words(|out| plan.check_all([(TAG, ASK), (TAG, ASK)].into_iter(), Some(NOW), Form::Evalsha, out));
         assert_eq!(all[3..all.len() - 1], [&keys[..], &keys].concat());
         assert_eq!(all.last(), check.last(), "both ask the same");
