@@ -10,7 +10,7 @@ mod reply;
 pub mod usage;
 
 use core::fmt;
-use std::sync::Arc;
+use std::rc::Rc;
 
 pub use reply::{BadReply, is_noscript};
 
@@ -108,7 +108,7 @@ pub struct Plan {
     subjects: usize,
     /// The prefix of keys, `weir:`.
     prefix: Vec<u8>,
-    linked: Arc<Linked>,
+    linked: Rc<Linked>,
 }
 
 /// The parts that do not depend on the numbers of the limits.
@@ -207,7 +207,7 @@ impl Plan {
         };
         let limits = limits.into_iter().map(|of| of.limit).collect();
         let prefix = format!("{KEY_PREFIX}:").into_bytes();
-        Ok(Self { limits, parameters, subjects, prefix, linked: Arc::new(linked) })
+        Ok(Self { limits, parameters, subjects, prefix, linked: Rc::new(linked) })
     }
 
     /// The same plan with limits that are this many times as large: see [`Limit::scaled`]. The keys stay the same, and mostly the
@@ -250,7 +250,7 @@ impl Plan {
             let parameters = pack(options.ban.as_ref(), numbers);
             let fragments: Vec<_> = compiled.iter().map(|(fragment, _)| *fragment).collect();
             let subjects = max_subjects(&fragments, options)?;
-            return Ok(Self { limits, parameters, subjects, prefix, linked: Arc::clone(&self.linked) });
+            return Ok(Self { limits, parameters, subjects, prefix, linked: Rc::clone(&self.linked) });
         }
         // A bucket whose numbers have become too large needs the script of wide buckets.
         let named = limits.into_iter().enumerate().map(|(place, limit)| {

@@ -2,7 +2,7 @@
 //! The replies of a plan's scripts.
 
 use core::fmt;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::{Options, Overrides, Plan};
 use crate::bridge;
@@ -83,7 +83,7 @@ impl Plan {
             answer.reset = time(reset.max(!reset))?;
         }
         let ban = self.read_ban(numbers)?;
-        Some(Outcome { granted, at, limits, own: own.map(Arc::new), ban })
+        Some(Outcome { granted, at, limits, own: own.map(Rc::new), ban })
     }
 
     /// Reads the counts in force of a limit, if the reply has them, and notes a limit of the subject's own.

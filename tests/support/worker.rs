@@ -15,7 +15,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::iter;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use weir::config::Config;
 use weir::engine::{Action, BatchId, Engine, Outgoing, Release, StoreFailure, StreamId, Submitted};
@@ -105,7 +104,7 @@ pub struct Known {
     /// By source and by SHA-1: what a script does, and whether its check says how much it keeps for others.
     scripts: HashMap<String, (Verb, bool)>,
     /// By the name of the counters.
-    plans: HashMap<String, Arc<Plan>>,
+    plans: HashMap<String, Rc<Plan>>,
 }
 
 impl Known {
@@ -113,7 +112,7 @@ impl Known {
         let config = Config::parse(config.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
         let (mut scripts, mut plans) = (HashMap::new(), HashMap::new());
         for policy in &config.policies {
-            plans.insert(policy.counters.clone(), Arc::clone(&policy.tiers.tiers[0].plan));
+            plans.insert(policy.counters.clone(), Rc::clone(&policy.tiers.tiers[0].plan));
             for tier in &policy.tiers.tiers {
                 let verbs = [Verb::Check, Verb::Refund, Verb::Release];
                 for (source, verb) in tier.plan.sources().into_iter().zip(verbs) {
@@ -302,7 +301,7 @@ impl Worker {
         self.plan(tag).limits()
     }
 
-    fn plan(&self, tag: &str) -> &Arc<Plan> {
+    fn plan(&self, tag: &str) -> &Rc<Plan> {
         &self.known.plans[tag.split('|').next().expect("a policy")]
     }
 
@@ -331,7 +330,7 @@ impl Worker {
                 vec![Task { verb, ..task(&keys[0], first[2], first[1]) }]
             }
         };
-        Command { plan: Arc::clone(self.plan(&tasks[0].tag)), keeps, words, tasks }
+        Command { plan: Rc::clone(self.plan(&tasks[0].tag)), keeps, words, tasks }
     }
 }
 
@@ -393,7 +392,7 @@ pub type Entry = BTreeMap<String, String>;
 /// One command of a batch.
 #[derive(Clone, Debug)]
 pub struct Command {
-    pub plan: Arc<Plan>,
+    pub plan: Rc<Plan>,
     pub keeps: bool,
     pub words: Vec<Vec<u8>>,
     pub tasks: Vec<Task>,

@@ -2,7 +2,6 @@
 //! A batch: the commands that a worker sends to the store together, and the tasks in each.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use crate::config::Topology;
 use crate::engine::StreamId;
@@ -31,9 +30,8 @@ pub(in crate::engine) struct Waiter {
 #[derive(Debug)]
 pub(in crate::engine) struct Task {
     pub check: Rc<Check>,
-    /// The limits of the check, and their script. All tasks of a worker share it. An `Arc`, because threads share
-    /// configurations.
-    pub plan: Arc<Plan>,
+    /// The limits of the check, and their script. All tasks of a worker share it.
+    pub plan: Rc<Plan>,
     pub work: Work,
 }
 
@@ -120,7 +118,7 @@ impl Task {
     /// True if one script call can do this task and the other.
     pub fn goes_with(&self, other: &Self) -> bool {
         let asks = |task: &Self| matches!(task.work, Work::Ask { .. } | Work::Lend { .. });
-        asks(self) && asks(other) && Arc::ptr_eq(&self.plan, &other.plan)
+        asks(self) && asks(other) && Rc::ptr_eq(&self.plan, &other.plan)
     }
 
     /// The requests that wait for the answer.
@@ -190,7 +188,7 @@ pub(in crate::engine) struct Body {
     topology: Topology,
     pub bytes: Vec<u8>,
     /// The scripts whose sources are in it.
-    sources: InlineVec<(Arc<Plan>, ScriptKind)>,
+    sources: InlineVec<(Rc<Plan>, ScriptKind)>,
 }
 
 impl Body {
@@ -215,7 +213,7 @@ impl Body {
             return false;
         }
         if form == Form::Eval && self.topology == Topology::Single {
-            self.sources.push((Arc::clone(plan), script));
+            self.sources.push((Rc::clone(plan), script));
         }
         command.form = form;
         true
@@ -253,7 +251,7 @@ mod tests {
         let check = Check::one(0, b"{p|1}");
         let waiters = InlineVec::One(Waiter { stream: 1, part: 0 });
         let work = Work::Ask { waiters, advance: 0 };
-        let tasks = InlineVec::One(Task { check: Rc::new(check), plan: Arc::new(plan), work });
+        let tasks = InlineVec::One(Task { check: Rc::new(check), plan: Rc::new(plan), work });
         Command { form: Form::Evalsha, tasks }
     }
 

@@ -1271,26 +1271,30 @@ fn crowd(redis: &Redis, limits: &[Limit]) -> Result<(), Failed> {
     const CONNECTIONS: usize = 50;
     let mut store = Store::new(redis, limits.to_vec());
     let end = store.check(None, NONE).at.plus(Micros::from_secs(1));
-    let (plan, tag): (&Plan, &[u8]) = (&store.plan, &store.tag);
+    let read = |plan: &Plan, reply: &[u8]| plan.outcome(&resp::decode(reply).unwrap().unwrap().0).unwrap();
+    let tag: &[u8] = &store.tag;
+    // Each thread has a plan of its own, which threads cannot share.
     let ask = |mut connection: Connection| {
-        let mut command = Vec::new();
+        let (plan, mut command) = (plan(limits.to_vec()), Vec::new());
         plan.check(tag, ONE, None, Form::Evalsha, &mut command);
-        let mut answers: Vec<Outcome> = Vec::new();
-        while answers.last().is_none_or(|answer| answer.at < end) {
+        let (mut replies, mut at) = (Vec::new(), Micros::ZERO);
+        while at < end {
             let reply = connection.pipeline(&command, 1).remove(0);
-            let answer = plan.outcome(&resp::decode(&reply).unwrap().unwrap().0).unwrap();
+            let answer = read(&plan, &reply);
+            at = answer.at;
             // As a client would that heeds retry-after, so that fifty of them fit two cores.
             if let RetryAfter::After(span) = answer.retry_after() {
                 std::thread::sleep(Duration::from_micros(span.0.min(1_000)));
             }
-            answers.push(answer);
+            replies.push(reply);
         }
-        answers
+        replies
     };
-    let mut answers: Vec<Outcome> = std::thread::scope(|scope| {
+    let replies: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let crowd: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(move || ask(redis.connect()))).collect();
         crowd.into_iter().flat_map(|client| client.join().unwrap()).collect()
     });
+    let mut answers: Vec<Outcome> = replies.iter().map(|reply| read(&store.plan, reply)).collect();
     // Within a microsecond, a grant leaves less for those that come later.
     answers.sort_by_key(|answer| {
         let remaining = answer.limits.last().unwrap().remaining;
