@@ -316,7 +316,8 @@ pub(super) fn check(fragments: &[Fragment], options: &Options) -> String {
     let mut at = unpack(&once.join(", "), 1, &mut script);
     library(fragments, options, &mut script);
     let numbers = question.split(',').count();
-    let size = at - 1 + fragments.iter().skip(unpacked_once).map(|of| 8 * of.names.split(',').count()).sum::<usize>();
+    let size = at - 1
+        + fragments.iter().skip(unpacked_once).map(|of| 8 * of.names.split(',').count()).sum::<usize>();
     // Mostly all ask the same, and the first question is for all.
     let _ = write!(
         script,

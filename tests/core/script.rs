@@ -314,7 +314,8 @@ fn a_ban_has_two_keys_after_all_others_and_its_numbers_before_those_of_the_limit
         let receipt = Outcome { granted: 1, at: NOW, limits, ..Outcome::NONE };
         let settle = words(|out| plan.settle(TAG, 1, &receipt, Some(NOW), Form::Evalsha, out));
         assert_eq!((&settle[3..last], &numbers(&settle[last])[11..16]), (&keys[..], &of_ban[..]));
-        let all = words(|out| plan.check_all([(TAG, ASK), (TAG, ASK)].into_iter(), Some(NOW), Form::Evalsha, out));
+        let all =
+            words(|out| plan.check_all([(TAG, ASK), (TAG, ASK)].into_iter(), Some(NOW), Form::Evalsha, out));
         assert_eq!(all[3..all.len() - 1], [&keys[..], &keys].concat());
         assert_eq!(all.last(), check.last(), "both ask the same");
         assert!(without.sources().iter().all(|source| !source.contains("ban")), "it costs others nothing");

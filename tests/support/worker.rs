@@ -21,8 +21,8 @@ use weir::engine::{Action, BatchId, Engine, Outgoing, Release, StoreFailure, Str
 use weir::limit::{Ask, Limit, LimitOutcome, Outcome as LimitsOutcome, RetryAfter};
 use weir::policy::Check;
 use weir::resp;
-use weir::script::{Form, Plan};
 use weir::script::usage::{Interval, Used};
+use weir::script::{Form, Plan};
 use weir::time::Micros;
 
 /// When every scenario begins.

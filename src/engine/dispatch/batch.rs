@@ -149,7 +149,9 @@ pub(in crate::engine) struct Command {
 impl Command {
     fn encode(&self, plan: &Plan, form: Form, out: &mut Vec<u8>) {
         match &*self.tasks {
-            [task @ Task { work: Work::Settle { due, receipt }, .. }] => task.settle((due, receipt), form, out),
+            [task @ Task { work: Work::Settle { due, receipt }, .. }] => {
+                task.settle((due, receipt), form, out)
+            }
             tasks => {
                 let subjects = tasks.iter().map(|task| (task.check.tag.as_slice(), task.ask()));
                 plan.check_all(subjects, None, form, out);

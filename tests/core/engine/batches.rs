@@ -74,7 +74,11 @@ fn where_one_redis_has_all_keys_one_command_asks_about_all_subjects_of_a_policy(
     assert_eq!((asked[0].as_slice(), asked[2].as_slice()), (b"EVALSHA".as_slice(), b"3".as_slice()));
     assert_eq!(asked[3..6], ["ann", "bob", "eve"].map(|name| format!("weir:{{p0|{name}}}:l").into_bytes()));
     let numbers = numbers(&asked[6]);
-    assert_eq!((&numbers[1..3], &numbers[numbers.len() - 4..]), (&[2, 1][..], &[1, 1, 1, 1][..]), "requests and cost of each");
+    assert_eq!(
+        (&numbers[1..3], &numbers[numbers.len() - 4..]),
+        (&[2, 1][..], &[1, 1, 1, 1][..]),
+        "requests and cost of each"
+    );
 
     // The store is sent the source, and asked about all subjects again.
     assert_eq!(worker.reply(&first, [noscript()]), []);
