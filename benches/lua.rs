@@ -33,7 +33,7 @@ use weir::limit::{
 };
 use weir::resp;
 use weir::script::usage::{Interval, Used, Write, index_key};
-use weir::script::{Form, NamedLimit, Options, Overrides, Plan, ScriptKind};
+use weir::script::{Form, NamedLimit, Options, Overrides, Plan};
 use weir::time::Micros;
 
 /// Calls sent before the first reply is read.
@@ -217,8 +217,7 @@ fn batches(redis: &mut Connection) -> Vec<Case> {
     let cases = rows.into_iter().map(|(name, limit)| {
         let named = NamedLimit { name: "l".to_owned(), limit };
         let plan = Plan::new(vec![named], Options::default()).unwrap();
-        let source = plan.source_of(ScriptKind::CheckAll).as_bytes();
-        redis.call(&[b"SCRIPT", b"LOAD", source]);
+        redis.call(&[b"SCRIPT", b"LOAD", plan.source().as_bytes()]);
         let tags: Vec<String> = (0..10).map(|subject| format!("{{{name}|{subject}}}")).collect();
         let asked = tags.iter().map(|tag| (tag.as_bytes(), Ask::new(1, 1)));
         let mut command = Vec::new();
@@ -238,8 +237,7 @@ fn instructions(server: &Redis, redis: &mut Connection) {
     let this = batches(redis).pop().expect("the case").command;
     let older = std::env::var_os("WEIR_BENCH_LUA_BASE").map(|file| std::fs::read(file).expect("the script"));
     let mut rows = Vec::new();
-    // Some versions read a question for each subject, even if all are the same.
-    rows.extend(older.map(|source| ("the older version", with_script(redis, &this, &source, 10))));
+    rows.extend(older.map(|source| ("the older version", with_script(redis, &this, &source))));
     rows.push(("this version", this.clone()));
     let floors = [
         ("the command: keys, TIME, a reply", "answers[i] = state"),
@@ -259,7 +257,7 @@ fn instructions(server: &Redis, redis: &mut Connection) {
             "local call, pack, unpack, answers, state = redis.call, struct.pack, struct.unpack, {{}}, ('.'):rep(24) \
              call('TIME') for i = 1, #KEYS do {body} end return table.concat(answers)"
         );
-        rows.push((name, with_script(redis, &this, source.as_bytes(), 1)));
+        rows.push((name, with_script(redis, &this, source.as_bytes())));
     }
     let mut counts = Vec::new();
     for (name, command) in &rows {
@@ -292,13 +290,16 @@ fn words(command: &[u8]) -> Vec<Vec<u8>> {
     words.iter().map(word).collect()
 }
 
-/// The command by another script, with its last argument so many times.
-fn with_script(redis: &mut Connection, this: &[u8], source: &[u8], times: usize) -> Vec<u8> {
+/// The command by another script.
+fn with_script(redis: &mut Connection, this: &[u8], source: &[u8]) -> Vec<u8> {
     let sha = redis.call(&[b"SCRIPT", b"LOAD", source]);
     let mut words = words(this);
     words[1] = sha[5..45].to_vec();
-    let last = words.pop().expect("the questions").repeat(times);
-    words.push(last);
+    if source.windows(7).any(|part| part == b"ARGV[2]") {
+        // Older versions had an argument of their own for the questions of the ten subjects.
+        let question: Vec<u8> = words.last_mut().expect("the numbers").drain(8..24).collect();
+        words.push(question.repeat(10));
+    }
     command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 

@@ -4,7 +4,7 @@
 //! `tests/fuzz_forms.rs` tries a million inputs in `make test`.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::rc::Rc;
 
 use weir::body::{self, Fields, Form as BodyForm, HtmlForm, Paths, Value};
 use weir::bridge::{Bridge, HEAD, Output, replies};
@@ -338,10 +338,10 @@ pub fn pairs(input: &[u8]) {
 /// Only documents of a stream with the last key of a path are read, if they are whole in a chunk. In chunks of one byte, all of them are,
 /// with the same result.
 fn skips_nothing_that_counts(form: BodyForm, stream: &[u8]) {
-    let table = Arc::new(Paths::new(&["a", "a.b", "['a/b'][1]", "usage.n"]).expect("paths"));
-    let mut skipping = body::Scanner::new(form, Arc::clone(&table));
+    let table = Rc::new(Paths::new(&["a", "a.b", "['a/b'][1]", "usage.n"]).expect("paths"));
+    let mut skipping = body::Scanner::new(form, Rc::clone(&table));
     skipping.feed(stream);
-    let mut reading = body::Scanner::new(form, Arc::clone(&table));
+    let mut reading = body::Scanner::new(form, Rc::clone(&table));
     stream.chunks(1).for_each(|byte| reading.feed(byte));
     assert_eq!(skipping.end(), reading.end());
     for path in 0..table.count() {
@@ -363,13 +363,13 @@ pub fn body(input: &[u8]) {
         ("usage.n", |it| it.get("usage")?.get("n")),
     ];
     let texts = paths.map(|(path, _)| path);
-    let table = Arc::new(Paths::new(&[&texts[..], &["[*].a", "a[*]", "b"]].concat()).expect("paths"));
+    let table = Rc::new(Paths::new(&[&texts[..], &["[*].a", "a[*]", "b"]].concat()).expect("paths"));
     let (mut dice, stream) = Dice::after(input);
     for form in [BodyForm::Json, BodyForm::EventStream, BodyForm::JsonLines, BodyForm::Frames] {
-        let mut whole = body::Scanner::new(form, Arc::clone(&table));
+        let mut whole = body::Scanner::new(form, Rc::clone(&table));
         whole.feed(stream);
         let end = whole.end();
-        let mut cut = body::Scanner::new(form, Arc::clone(&table));
+        let mut cut = body::Scanner::new(form, Rc::clone(&table));
         dice.cut(stream).for_each(|piece| cut.feed(piece));
         assert_eq!(cut.end(), end);
         for path in 0..table.count() {
@@ -432,11 +432,11 @@ pub fn form(input: &[u8]) {
         ("multipart/form-data; boundary=\"--\"; charset=utf-8", Some("--")),
     ] {
         let form = HtmlForm::of(content_type.as_bytes(), b"").expect("a form");
-        let names: Arc<[String]> = ["user", "a.b", "c[d]"].map(String::from).into();
-        let mut whole = Fields::new(&form, Arc::clone(&names));
+        let names: Rc<[String]> = ["user", "a.b", "c[d]"].map(String::from).into();
+        let mut whole = Fields::new(&form, Rc::clone(&names));
         whole.feed(stream);
         whole.end();
-        let mut cut = Fields::new(&form, Arc::clone(&names));
+        let mut cut = Fields::new(&form, Rc::clone(&names));
         dice.cut(stream).for_each(|piece| cut.feed(piece));
         cut.end();
         assert_eq!(cut.is_unreadable(), whole.is_unreadable());

@@ -3,10 +3,8 @@
 --
 -- KEYS[i]  the state of limit i: weir:{policy|subject}:limit; for several subjects one after the other
 -- ARGV[1]  numbers of 8 bytes each, packed little-endian: the time, or 0 for Redis's own (the clocks of proxies have
---          no effect; a test or a replay brings its time); the question; the parameters of each limit. The linker unpacks
---          them
--- ARGV[2]  only if a check is for several subjects: their questions, one after the other, or the one that all of them share, instead
---          of in ARGV[1]
+--          no effect; a test or a replay brings its time); the question; the parameters of each limit; the questions of the
+--          further subjects, unless all share the first one. The linker unpacks them
 --
 -- Numbers are packed, because text would be printed and parsed on every call, and Lua prints numbers above 10^14 as
 -- `1.79e+15`. Lua's numbers are doubles, exact as integers up to 2^53. Limits, capacities and costs are at most 10^12

@@ -2,10 +2,10 @@
 -- Settles a charge: charges more units, or refunds some of those that a check charged.
 --
 -- question  charge: units, negative for a refund. The receipt, which is the reply to the check: charged_at, its time;
---           then for each limit receipt_left, receipt_reset and receipt_refunded
+--           then for each limit receipt_left, receipt_reset and receipt_refunded, and `debt`, its largest debt in units
 -- reply     as for a check that grants nothing
 --
 -- A charge empties a limit at most (a bucket: to its overdraft), or takes it into debt. Refunds conserve the quota: a refund does not give
 -- back units that have come back with time since the charge, or that another refund has given back. So no more passes than
 -- if the refunded units had never been charged.
-local rest, refunds, wanted = '', '', 1
+local rest, wanted = '', 1

@@ -11,7 +11,7 @@
 //!  CheckAnswer      what `response` makes a verdict of
 //! ```
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter};
@@ -29,7 +29,7 @@ pub struct Decision {
     /// The remaining time of a ban, if one denies the request; otherwise `Now`.
     pub ban: RetryAfter,
     /// The subject's own limits, if an override replaces the configured ones.
-    pub own: Option<Arc<Vec<Limit>>>,
+    pub own: Option<Rc<Vec<Limit>>>,
     /// When it was decided, by the clock of the store or of the worker that decided it.
     pub at: Micros,
 }

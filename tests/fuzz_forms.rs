@@ -95,7 +95,7 @@ fn flood() -> Result<usize, Failed> {
     let config = Rc::new(Config::parse(policy.as_bytes()).map_err(|errors| format!("{errors:?}"))?);
     let mut engine = Engine::new(config, 7);
     let (now, day) = (Micros::from_secs(1_700_000_000), Micros::from_secs(86_400));
-    let denied = [0, now.0, 0, day.0, day.0, 0].map(u64::to_le_bytes).concat();
+    let denied = [0, now.0, 0, !day.0, day.0, 0, 0].map(u64::to_le_bytes).concat();
     let mut denial = Vec::new();
     resp::bulk(&mut denial, &denied);
     for subject in 0..SUBJECTS {

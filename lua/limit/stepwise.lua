@@ -5,10 +5,11 @@
 -- key         string, 15 bytes: the start of the interval, in microseconds (8), and the number of missing tokens (7),
 --             never 0. 22 bytes after a refund: then also the total of refunded tokens, modulo 2^52 (7),
 --             and the missing tokens may be 0
--- parameters  capacity, refill, interval, overdraft
+-- parameters  capacity, refill, interval, overdraft, debt
 -- extra       0
 local start, missing, refunded, changed = now, 0, 0, false
--- include max_missing
+-- The most tokens that may be missing. Charges may bring a bucket with a debt `debt` tokens below zero.
+local max_missing = capacity + overdraft + debt
 local state = try('GET', key)
 if state then
   if #state == 15 or #state == 22 then

@@ -1,3 +1,4 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Settles a charge: charges it as one request, at no more than the units left.
-granted, cost = 1, charge < left and charge or left > 0 and left or 0
+-- Settles a charge: charges it as one request, at no more than the units left. It may bring a limit with a debt `debt` units below zero.
+local room = left + debt
+granted, cost = 1, charge < room and charge or room > 0 and room or 0

@@ -4,7 +4,7 @@
 //! A client may write a form so that weir and the upstream read different values of it: servers differ in what they make of a field that
 //! is there twice, of a wrong escape, of spaces before a name. So a field counts only if all servers read the same of it.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::form::HtmlForm;
 use super::multipart::Multipart;
@@ -27,7 +27,7 @@ enum Field {
 /// The fields that are wanted, and what the form has of them.
 #[derive(Debug)]
 pub(super) struct Table {
-    names: Arc<[String]>,
+    names: Rc<[String]>,
     fields: Vec<Field>,
     /// The total length of the texts in bytes.
     texts: usize,
@@ -35,7 +35,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    fn new(names: Arc<[String]>) -> Self {
+    fn new(names: Rc<[String]>) -> Self {
         Self { fields: vec![Field::default(); names.len()], names, texts: 0, unreadable: false }
     }
 
@@ -104,13 +104,13 @@ enum Syntax {
 impl Fields {
     /// A form before any of it has arrived, and the names of the fields that are wanted.
     #[must_use]
-    pub fn new(form: &HtmlForm, names: Arc<[String]>) -> Self {
+    pub fn new(form: &HtmlForm, names: Rc<[String]>) -> Self {
         let syntax = match form {
             HtmlForm::Urlencoded => Syntax::Urlencoded(Urlencoded::new()),
             HtmlForm::Multipart { boundary } => Syntax::Multipart {
                 parts: Box::new(Multipart::new(boundary)),
                 pairs: Urlencoded::names(),
-                of_pairs: Table::new(Arc::clone(&names)),
+                of_pairs: Table::new(Rc::clone(&names)),
             },
         };
         Self { table: Table::new(names), syntax }

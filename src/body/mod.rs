@@ -6,10 +6,10 @@
 //! events, or Amazon's) of JSON documents, or JSON lines; [`Form::of`] reads from the headers which of them a body is.
 //!
 //! ```
-//! use std::sync::Arc;
+//! use std::rc::Rc;
 //! use weir::body::{Form, Paths, Scanner, Value};
 //!
-//! let paths = Arc::new(Paths::new(&["usage.total_tokens", "model"]).unwrap());
+//! let paths = Rc::new(Paths::new(&["usage.total_tokens", "model"]).unwrap());
 //! let mut scanner = Scanner::new(Form::EventStream, paths);
 //! scanner.feed(b"data: {\"model\": \"m-1\", \"usage\": null}\n\nda");
 //! scanner.feed(b"ta: {\"usage\": {\"total_tokens\": 4");

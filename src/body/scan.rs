@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A body while it passes.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use memchr::memrchr;
 
@@ -32,7 +32,7 @@ pub enum Unreadable {
 /// not have the last key of any path.
 #[derive(Debug)]
 pub struct Scanner {
-    paths: Arc<Paths>,
+    paths: Rc<Paths>,
     document: Document,
     values: Values,
     stream: Stream,
@@ -81,7 +81,7 @@ impl Done {
 impl Scanner {
     /// A scanner at the beginning of a body of this form.
     #[must_use]
-    pub fn new(form: Form, paths: Arc<Paths>) -> Self {
+    pub fn new(form: Form, paths: Rc<Paths>) -> Self {
         let stream = match form {
             Form::Json => Stream::Json,
             Form::EventStream => {
@@ -95,7 +95,7 @@ impl Scanner {
 
     /// More of the body.
     pub fn feed(&mut self, chunk: &[u8]) {
-        let paths = Arc::clone(&self.paths);
+        let paths = Rc::clone(&self.paths);
         let separator = match self.stream {
             Stream::Json | Stream::Frames(_) => None,
             Stream::Events { .. } => Some(Separator::EmptyLine),
@@ -305,7 +305,7 @@ mod tests {
     fn a_scanner_takes_at_most_4_kib() {
         let names: Vec<String> = (0..MAX_PATHS).map(|path| format!("k{path}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let mut scanner = Scanner::new(Form::EventStream, Arc::new(Paths::new(&names).unwrap()));
+        let mut scanner = Scanner::new(Form::EventStream, Rc::new(Paths::new(&names).unwrap()));
         let mut most = 0;
         for round in 0..1000 {
             let key = names[round * 7 % MAX_PATHS];

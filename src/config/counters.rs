@@ -3,7 +3,7 @@
 //! exceptions. Leaky buckets of one rate have a time as their state, and differ only in how far it may be ahead. The state of `concurrency`
 //! limits of one ttl is the permits that are held.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::policy::{PolicyFields, path_of_counters};
 use super::schema::{Errors, Items, Nested};
@@ -65,7 +65,7 @@ fn share_tier(tier: &mut Tier, other: &Tier) {
 
 fn replace(tier: &mut Tier, plan: Result<Plan, Invalid>) {
     if let Ok(plan) = plan {
-        tier.plan = Arc::new(plan);
+        tier.plan = Rc::new(plan);
         tier.shares = tier.plan.limits().iter().map(|limit| limit.local_share(tier.workers)).collect();
     }
 }

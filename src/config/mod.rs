@@ -68,7 +68,7 @@ pub use usage_journal::UsageJournal;
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use crate::decision::Decision;
 use crate::inline_vec::InlineVec;
@@ -441,7 +441,7 @@ impl Config {
 
     /// The limits that a check asks about.
     #[must_use]
-    pub fn plan(&self, check: &Check) -> Option<Arc<Plan>> {
+    pub fn plan(&self, check: &Check) -> Option<Rc<Plan>> {
         Some(self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan_at(check.scale))
     }
 
@@ -479,8 +479,8 @@ impl Config {
     /// Returns the rules by which the true cost of a request is read from its response.
     #[must_use]
     pub fn settle(&self, check: &Check) -> &Settle {
-        static NOTHING: Settle = Settle { cases: Vec::new() };
-        self.policies.get(check.policy).map_or(&NOTHING, |policy| &policy.settle)
+        const NOTHING: &Settle = &Settle { cases: Vec::new() };
+        self.policies.get(check.policy).map_or(NOTHING, |policy| &policy.settle)
     }
 
     /// Returns how the limits hold across regions.

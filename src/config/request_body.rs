@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `request_body`: how much of a request's body is read, and how long a request waits for it.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::schema::{Count, Duration, Errors, View, count, duration, object};
 use crate::limit::MIN_WINDOW;
@@ -15,7 +15,7 @@ use crate::time::Micros;
 #[derive(Clone, Debug)]
 pub struct RequestBody {
     /// The values, and how large a body may be; absent if no policy needs any.
-    pub wanted: Option<Arc<Wanted>>,
+    pub wanted: Option<Rc<Wanted>>,
     /// The time for which a request waits for its body.
     pub timeout: Micros,
 }
@@ -63,7 +63,7 @@ pub(super) fn read(
     RequestBody {
         wanted: wanted
             .and_then(|paths| Wanted::new(paths, max_bytes))
-            .map(|wanted| Arc::new(wanted.with_ids(names_calls))),
+            .map(|wanted| Rc::new(wanted.with_ids(names_calls))),
         timeout: view.get(&REQUEST_BODY.timeout),
     }
 }

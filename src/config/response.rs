@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `response`: what clients see of decisions.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::schema::{
     ADDED_HEADER, BODY, Count, Duration, Errors, Flag, HEADER_VALUE, Json, List, Nested, ORIGIN, Text, View,
@@ -171,7 +171,7 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
         upstream: view.get(&RESPONSE.upstream_headers),
         warns: view.get(&RESPONSE.warning_header),
         retry_jitter: view.get(&RESPONSE.retry_jitter),
-        own: has_own.then(|| Arc::new(own)),
+        own: has_own.then(|| Rc::new(own)),
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `settle`: the rules by which the true cost of a request is read from its response.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::condition::{HEADER_TEST, HeaderTestFields, header_test};
 use super::schema::{
@@ -176,7 +176,7 @@ fn true_cost(view: &View<'_, TrueCostFields>, tables: &Tables, errors: &mut Erro
     if let Some(body) = view.get(&TRUE_COST.body_json)
         && let Some((paths, sum)) = read_sum(&body, errors)
     {
-        let source = Source::Body(Arc::new(paths), sum);
+        let source = Source::Body(Rc::new(paths), sum);
         return shown(source, missing(&body.get(&BODY_COST.on_missing)), body.get(&BODY_COST.max));
     }
     if let Some(view) = view.get(&TRUE_COST.usage)

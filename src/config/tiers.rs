@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tiers`: sets of limits. A request chooses one of them.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::limits;
 use super::schema::{
@@ -105,7 +105,7 @@ fn tier(
         // The check and the code above leave one thing for the plan to find: the limits may take too long together.
         errors.add(&views.path(), invalid.value, invalid.allowed);
     });
-    let plan = Arc::new(plan.ok()?.under(&store.key_prefix));
+    let plan = Rc::new(plan.ok()?.under(&store.key_prefix));
     let shares = plan.limits().iter().map(|limit| limit.local_share(store.workers)).collect();
     let (name, workers, scaled) = (tier.to_owned(), store.workers, ScaledPlans::default());
     Some(Tier { name, plan, scaled, workers, shares, views: limit_views, queues })

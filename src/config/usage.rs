@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `usage` and `prices`: what the tokens of language models cost, before the response and by it.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::schema::{
     Count, Draft, Entries, Errors, Field, Items, List, MODEL, Map, NAME, Nested, Text, Typed, View, WEIGHT,
@@ -119,7 +119,7 @@ pub(super) const fn tables() -> Typed<Map<Nested<TableFields>>> {
 type Optional<F, T> = Field<F, Option<T>>;
 
 /// Tables of prices, by their names.
-pub(super) type Tables = Vec<(String, Arc<Prices>)>;
+pub(super) type Tables = Vec<(String, Rc<Prices>)>;
 
 pub(super) fn read_tables(tables: &Entries<'_, Nested<TableFields>>, errors: &mut Errors) -> Tables {
     let table = |(name, view): (&str, View<'_, TableFields>)| {
@@ -137,7 +137,7 @@ pub(super) fn read_tables(tables: &Entries<'_, Nested<TableFields>>, errors: &mu
             rows.push((models, read_weights(&price, &PRICE.input, &PRICE.output, others)?));
         }
         let (per, denies) = (view.get(&TABLE.per), view.get(&TABLE.on_unknown_model));
-        Some((name.to_owned(), Arc::new(Prices::by_model(rows, per, denies)?)))
+        Some((name.to_owned(), Rc::new(Prices::by_model(rows, per, denies)?)))
     };
     tables.iter().filter_map(table).collect()
 }
@@ -167,7 +167,7 @@ fn read_prices<F: 'static>(
     (weights, prices): (&Optional<F, Nested<WeightsFields>>, &Optional<F, Text>),
     tables: &Tables,
     errors: &mut Errors,
-) -> Option<Arc<Prices>> {
+) -> Option<Rc<Prices>> {
     if let Some(name) = view.get(prices) {
         let table = tables.iter().find(|(table, _)| table == name);
         if table.is_none() {
@@ -181,7 +181,7 @@ fn read_prices<F: 'static>(
             let hint = nearest(name, names());
             errors.add_with_hint(&view.path_of(prices), format_args!("{name:?}"), allowed, hint);
         }
-        return table.map(|(_, prices)| Arc::clone(prices));
+        return table.map(|(_, prices)| Rc::clone(prices));
     }
     let weights = match view.get(weights) {
         Some(view) => {
@@ -193,7 +193,7 @@ fn read_prices<F: 'static>(
             Weights { input: one, cached_input: one, cache_write: one, output: one, reasoning: one }
         }
     };
-    Some(Arc::new(Prices::of_all(weights)))
+    Some(Rc::new(Prices::of_all(weights)))
 }
 
 pub(super) fn read(view: &View<'_, UsageFields>, tables: &Tables, errors: &mut Errors) -> Option<Usage> {
@@ -235,7 +235,7 @@ pub(super) fn prices_of<'a>(
     settle: &Settle,
     cases: &Items<'_, Nested<CaseFields>>,
     errors: &mut Errors,
-) -> Option<(Arc<Prices>, bool)> {
+) -> Option<(Rc<Prices>, bool)> {
     let reserved = costs.filter_map(|cost| match cost {
         Cost::Usage(estimate) => Some(&estimate.prices),
         Cost::Constant(_) | Cost::Stated(..) | Cost::Calls(_) => None,
@@ -244,9 +244,9 @@ pub(super) fn prices_of<'a>(
     let settled = settle.usages().map(|(usage, _)| &usage.prices).filter(|prices| prices.is_by_model());
     let mut all = reserved.iter().copied().chain(settled);
     let first = all.next()?;
-    if all.any(|prices| !Arc::ptr_eq(prices, first)) {
+    if all.any(|prices| !Rc::ptr_eq(prices, first)) {
         errors.add(&cases.path(), "several tables of prices", "one table of prices in all costs of a policy");
     }
     let settles = settle.usages().next().is_some();
-    settles.then(|| (Arc::clone(first), !reserved.is_empty()))
+    settles.then(|| (Rc::clone(first), !reserved.is_empty()))
 }

@@ -2,7 +2,7 @@
 //! A check of several limits: the question ([`Ask`]), and its [`Outcome`], with a [`LimitOutcome`] for each limit. Counts are
 //! units or requests as said; times are microseconds.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::{Limit, Member};
 use crate::inline_vec::InlineVec;
@@ -135,7 +135,7 @@ pub struct Outcome {
     /// The state of each limit, in the order of the policy.
     pub limits: InlineVec<LimitOutcome>,
     /// The subject's own limits, if it has any. Few have: an outcome is moved often, so it is kept small.
-    pub own: Option<Arc<Vec<Limit>>>,
+    pub own: Option<Rc<Vec<Limit>>>,
     /// The remaining time of the subject's ban; `Now` if there is none, `Never` if it lasts until an operator lifts it.
     pub ban: RetryAfter,
 }

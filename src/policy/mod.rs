@@ -18,7 +18,6 @@ pub mod usage;
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use cost::Cost;
 use key::Tag;
@@ -67,7 +66,7 @@ pub struct Policy {
     /// The rules by which the true cost of a request is read from its response.
     pub settle: Settle,
     /// The prices of tokens by model, if there are any, and `true` if the body of a request is read because it names the model.
-    pub prices: Option<(Arc<Prices>, bool)>,
+    pub prices: Option<(Rc<Prices>, bool)>,
     /// The factor of the limits of its subjects, if subjects differ in it.
     pub scale: Option<Scale>,
     /// The limits to choose from; at least one tier.
@@ -213,7 +212,7 @@ pub struct Tier {
     /// Its name; empty when the policy has one tier only.
     pub name: String,
     /// Its limits, as the store is asked about them.
-    pub plan: Arc<Plan>,
+    pub plan: Rc<Plan>,
     /// Its limits at other scales.
     pub scaled: ScaledPlans,
     /// The number of workers among which limits are divided while the store is unavailable.
@@ -640,7 +639,7 @@ pub fn answers<'a>(
 impl Tier {
     /// Its limits, this many times as large.
     #[must_use]
-    pub fn plan_at(&self, scale: u64) -> Arc<Plan> {
+    pub fn plan_at(&self, scale: u64) -> Rc<Plan> {
         self.scaled.plan(&self.plan, scale)
     }
 

@@ -2,7 +2,8 @@
 //! The factor of a subject's limits, as trusted data of its requests says: a claim of a verified token, or the finding of an earlier filter
 //! of Envoy. The number has bounds.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 use super::cost::number;
 use super::subject::{Part, Value};
@@ -63,24 +64,24 @@ const MAX_PLANS: usize = 256;
 
 /// The plans of one tier at other scales than one, as far as they were needed.
 #[derive(Debug, Default)]
-pub struct ScaledPlans(Mutex<SortedMap<u64, Arc<Plan>>>);
+pub struct ScaledPlans(RefCell<SortedMap<u64, Rc<Plan>>>);
 
 impl ScaledPlans {
     /// `plan` at this scale.
-    pub(super) fn plan(&self, plan: &Arc<Plan>, scale: u64) -> Arc<Plan> {
+    pub(super) fn plan(&self, plan: &Rc<Plan>, scale: u64) -> Rc<Plan> {
         if scale == 1 {
-            return Arc::clone(plan);
+            return Rc::clone(plan);
         }
-        let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = self.0.borrow_mut();
         if let Some(scaled) = plans.get_mut(&scale) {
-            return Arc::clone(scaled);
+            return Rc::clone(scaled);
         }
         // The configuration allows no scale at which there is no plan.
-        let scaled = plan.scaled(scale).map_or_else(|_| Arc::clone(plan), Arc::new);
+        let scaled = plan.scaled(scale).map_or_else(|_| Rc::clone(plan), Rc::new);
         if plans.len() >= MAX_PLANS {
             *plans = SortedMap::default();
         }
-        plans.insert(scale, Arc::clone(&scaled));
+        plans.insert(scale, Rc::clone(&scaled));
         scaled
     }
 }
@@ -127,17 +128,17 @@ mod tests {
     fn the_plans_that_are_kept_are_bounded() {
         let limit = FixedWindow::new(1, Micros::from_secs(60), crate::limit::Align::First).unwrap().into();
         let plan =
-            Arc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }], Options::default()).unwrap());
+            Rc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }], Options::default()).unwrap());
         let plans = ScaledPlans::default();
         let twice = plans.plan(&plan, 2);
         plans.plan(&plan, 3);
-        assert!(Arc::ptr_eq(&twice, &plans.plan(&plan, 2)), "it is kept beside others");
+        assert!(Rc::ptr_eq(&twice, &plans.plan(&plan, 2)), "it is kept beside others");
         for scale in 1..=3 * MAX_PLANS as u64 {
             let scaled = plans.plan(&plan, scale);
             assert_eq!(scaled.limits().iter().map(Limit::quota).collect::<Vec<_>>(), [scale]);
-            assert!(Arc::ptr_eq(&scaled, &plans.plan(&plan, scale)), "one plan for requests of one task");
-            assert!(plans.0.lock().unwrap().len() <= MAX_PLANS);
+            assert!(Rc::ptr_eq(&scaled, &plans.plan(&plan, scale)), "one plan for requests of one task");
+            assert!(plans.0.borrow().len() <= MAX_PLANS);
         }
-        assert!(Arc::ptr_eq(&plan, &plans.plan(&plan, 1)));
+        assert!(Rc::ptr_eq(&plan, &plans.plan(&plan, 1)));
     }
 }

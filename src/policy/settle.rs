@@ -6,7 +6,7 @@
 //! response is.
 
 use core::ops::RangeInclusive;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::matcher::{OnAmbiguity, ValueTest};
 use super::usage::{self, Usage};
@@ -77,7 +77,7 @@ pub enum Source {
     /// The time from the admission of the request to its end, in units of this length (at least 1), rounded up.
     Duration(Micros),
     /// A sum of numbers in its JSON body, or in the JSON of its events or lines: the last number at each path.
-    Body(Arc<Paths>, Sum),
+    Body(Rc<Paths>, Sum),
     /// The tokens that a language model has used, by the same kinds of bodies.
     Usage(Usage),
 }
@@ -226,7 +226,7 @@ impl Settling {
                 match Form::of(&kind, &coding) {
                     Some(form) => {
                         watched.content = true;
-                        self.scanners.push((case, Scanner::new(form, Arc::clone(paths))));
+                        self.scanners.push((case, Scanner::new(form, Rc::clone(paths))));
                     }
                     None => watched.unreadable = true,
                 }

@@ -8,7 +8,7 @@
 //! A stream that is cut off has said its last number before its end. [`Usage::used`] counts what it has delivered then.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use crate::body::{Paths, Scanner, Sum, Term, Value, Weight, weigh};
 use crate::request::{Request, Unreadable};
@@ -356,21 +356,21 @@ pub struct Usage {
     /// The providers of the responses.
     pub providers: Providers,
     /// The paths of the counts.
-    pub paths: Arc<Paths>,
+    pub paths: Rc<Paths>,
     /// The prices of tokens.
-    pub prices: Arc<Prices>,
+    pub prices: Rc<Prices>,
 }
 
 impl Usage {
     /// The usage in responses of these providers.
     #[must_use]
-    pub fn new(providers: Providers, prices: Arc<Prices>) -> Option<Self> {
+    pub fn new(providers: Providers, prices: Rc<Prices>) -> Option<Self> {
         let ends = ENDS.iter().filter(|(of, ..)| of & providers != 0).map(|(_, count, path)| (*count, *path));
         let paths = paths(providers, &prices).chain(ends);
         let paths: Vec<_> = paths.map(|(count, path)| (count as u8, path)).collect();
         let keys = KEYS.iter().filter(|(of, _)| of & providers != 0);
         let keys: Vec<_> = keys.map(|(_, key)| *key).collect();
-        let paths = Arc::new(Paths::grouped(&paths, &keys).ok()?);
+        let paths = Rc::new(Paths::grouped(&paths, &keys).ok()?);
         Some(Self { providers, paths, prices })
     }
 
@@ -445,7 +445,7 @@ pub struct Estimate {
     /// The providers that may be asked.
     pub providers: Providers,
     /// The prices of tokens.
-    pub prices: Arc<Prices>,
+    pub prices: Rc<Prices>,
     /// The number of bytes of the body for one token of input.
     pub bytes_per_token: u64,
     /// The most tokens of input that are reserved, and how many of a body that cannot be read.
@@ -459,7 +459,7 @@ pub struct Estimate {
 impl PartialEq for Estimate {
     fn eq(&self, other: &Self) -> bool {
         let numbers = |of: &Self| (of.providers, of.bytes_per_token, of.max_input, of.output, of.max_output);
-        numbers(self) == numbers(other) && Arc::ptr_eq(&self.prices, &other.prices)
+        numbers(self) == numbers(other) && Rc::ptr_eq(&self.prices, &other.prices)
     }
 }
 

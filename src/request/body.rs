@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::{Attributes, Unreadable};
 use crate::body::{self, Fields, Form, HtmlForm, IdScanner, Ids, MAX_PATHS, Paths, Scanner, Value};
@@ -33,8 +33,8 @@ pub fn field(path: &str) -> Option<&str> {
 #[derive(Debug)]
 pub struct Wanted {
     names: Vec<String>,
-    paths: Arc<Paths>,
-    fields: Arc<[String]>,
+    paths: Rc<Paths>,
+    fields: Rc<[String]>,
     max_bytes: usize,
     has_ids: bool,
 }
@@ -48,7 +48,7 @@ impl Wanted {
         let fields: BTreeSet<_> = fields.iter().filter_map(|name| field(name)).map(str::to_owned).collect();
         Some(Self {
             names,
-            paths: Arc::new(paths),
+            paths: Rc::new(paths),
             fields: fields.into_iter().collect(),
             max_bytes,
             has_ids: false,
@@ -84,7 +84,7 @@ impl Wanted {
 /// form takes at most 16 KiB.
 #[derive(Debug)]
 pub struct Body {
-    wanted: Arc<Wanted>,
+    wanted: Rc<Wanted>,
     read: Read,
 }
 
@@ -146,27 +146,27 @@ impl Reader {
 impl Body {
     /// The body of a request with these headers, before any of it has arrived.
     #[must_use]
-    pub fn new(wanted: &Arc<Wanted>, attributes: &dyn Attributes) -> Self {
+    pub fn new(wanted: &Rc<Wanted>, attributes: &dyn Attributes) -> Self {
         let reader = wanted.kind(attributes).map(|kind| match kind {
             Kind::Json => Reader::Json(
-                Box::new(Scanner::new(Form::Json, Arc::clone(&wanted.paths))),
+                Box::new(Scanner::new(Form::Json, Rc::clone(&wanted.paths))),
                 wanted.has_ids.then(Box::default),
             ),
-            Kind::Form(form) => Reader::Form(Box::new(Fields::new(&form, Arc::clone(&wanted.fields)))),
+            Kind::Form(form) => Reader::Form(Box::new(Fields::new(&form, Rc::clone(&wanted.fields)))),
         });
         let read = reader.map_or(Read::Unreadable, |reader| Read::Part(reader, 0));
-        Self { wanted: Arc::clone(wanted), read }
+        Self { wanted: Rc::clone(wanted), read }
     }
 
     /// A body that is not read.
     #[must_use]
-    pub fn unreadable(wanted: &Arc<Wanted>) -> Self {
-        Self { wanted: Arc::clone(wanted), read: Read::Unreadable }
+    pub fn unreadable(wanted: &Rc<Wanted>) -> Self {
+        Self { wanted: Rc::clone(wanted), read: Read::Unreadable }
     }
 
     /// All of the body of a request with these headers.
     #[must_use]
-    pub fn whole(wanted: &Arc<Wanted>, attributes: &dyn Attributes, bytes: &[u8]) -> Self {
+    pub fn whole(wanted: &Rc<Wanted>, attributes: &dyn Attributes, bytes: &[u8]) -> Self {
         if is_out_of_reach(wanted, attributes).unwrap_or(true) {
             return Self::unreadable(wanted);
         }

@@ -16,7 +16,7 @@ pub mod sample;
 use core::cell::{Cell, OnceCell, RefCell};
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use crate::time::Micros;
 use body::{Body, FIELD, Wanted};
@@ -191,7 +191,7 @@ enum BodyState<'a> {
     Unneeded,
     /// It has not come yet.
     Ahead {
-        wanted: &'a Arc<Wanted>,
+        wanted: &'a Rc<Wanted>,
         /// True if it could not be read in any event.
         out_of_reach: OnceCell<bool>,
         /// True if a policy has asked for a value of it.
@@ -225,7 +225,7 @@ impl<'a> Request<'a> {
 
     /// The same request with a body that has not arrived yet. The `wanted` values of it may be needed.
     #[must_use]
-    pub fn before_body(self, wanted: &'a Arc<Wanted>) -> Self {
+    pub fn before_body(self, wanted: &'a Rc<Wanted>) -> Self {
         let (out_of_reach, awaited) = (OnceCell::new(), Cell::new(false));
         Self { body: BodyState::Ahead { wanted, out_of_reach, awaited }, ..self }
     }

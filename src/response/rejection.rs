@@ -2,7 +2,7 @@
 //! A response in the upstream's place, for HTTP and for gRPC clients.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::answer::PolicyAnswer;
 use super::api;
@@ -49,7 +49,7 @@ pub struct Rejection {
 /// The operator's own texts in a rejection, and its values in them; an empty one is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnTexts {
-    texts: Arc<Own>,
+    texts: Rc<Own>,
     retry_after: String,
     limit: String,
     policy: String,
@@ -218,7 +218,7 @@ fn build(
     let own = settings.own.as_ref().map(|own| {
         let limit = violated.first().copied().unwrap_or_default().to_owned();
         let retry_after = after.map(|after| after.as_secs_ceil().to_string()).unwrap_or_default();
-        Box::new(OwnTexts { texts: Arc::clone(own), retry_after, limit, policy: policy.to_owned() })
+        Box::new(OwnTexts { texts: Rc::clone(own), retry_after, limit, policy: policy.to_owned() })
     });
     let template = own.as_ref().and_then(|own| Some((own.texts.body.as_ref()?, own.values(""))));
     let (content_type, body) = match template {

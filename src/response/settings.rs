@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operator's settings for responses: status, body, the style of the rate-limit fields.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::template::Own;
 use crate::time::Micros;
@@ -26,7 +26,7 @@ pub struct Settings {
     /// `Retry-After` is later than the true time by a random time up to this.
     pub retry_jitter: Micros,
     /// The operator's own texts in rejections.
-    pub own: Option<Arc<Own>>,
+    pub own: Option<Rc<Own>>,
 }
 
 /// The body of a rejection.

@@ -27,20 +27,16 @@
 //! If requests are of several classes, each limit's ask is followed by its part of `lua/priority/`, which adds what is kept for
 //! other classes to what a request needs.
 //!
-//! Limits that go into debt have [`INDEBTED`] in place of two parts of `lua/shared/`, and the largest debt as their last number. Scripts
-//! of other limits have neither. Subjects whose limits go into debt have no overrides.
-//!
-//! A check of several subjects is a loop over them with all this as its body. The linker adds the variables `subject`, `keys`, `questions`,
-//! `answers` and `rare`. The reply is one string, because each further string costs Redis 1,000 instructions. Numbers that are mostly 0
-//! follow at its end, and only if they are not 0. The loop reads each state in its subject's turn, not by one `MGET` before, because two
-//! checks of a command may be for one subject.
+//! A check is a loop over its subjects with all this as its body; mostly there is one subject. The linker adds the variables `subject`,
+//! `keys`, `numbers`, `answer` and `answers`. The reply is one string, because each further string costs Redis 1,000 instructions. Numbers
+//! that are mostly 0 are in it only if one of them is not 0. The loop reads each state in its subject's turn, not by one `MGET` before,
+//! because two checks of a command may be for one subject.
 //!
 //! The script unpacks the numbers of the limits once, before the loop. There are two exceptions. Those of limits in a further function are
 //! unpacked in each turn, because a function of Lua may use only 60 variables from outside. So are those of all limits, if subjects have
 //! overrides, which need more variables.
 
 use core::fmt::{Display, Write};
-use std::borrow::Cow;
 
 use super::{Classes, Options, Overrides};
 use crate::limit::{Align, Bucket, Kind, Limit};
@@ -57,8 +53,6 @@ pub(super) struct Fragment {
     overrides: (&'static str, &'static str),
     /// The Lua that reserves a share of the limit for requests of other classes.
     priority: &'static str,
-    /// True if it is for limits that go into debt.
-    indebted: bool,
     /// The longest time that its part of a script takes in Redis, in microseconds: of a check after a long rest, of one after the
     /// clock went back, and of a refund, on the largest state that a configuration allows. `make bench-lua` measures it, and
     /// `docs/bounds.md` has the figures. A whole command takes about four microseconds more, which many subjects share.
@@ -92,6 +86,8 @@ const BAN_NAMES: &str = "ban_after, ban_window, ban_duration, ban_factor, ban_ma
 /// The reply about a ban follows those about the limits.
 const BAN_REPLY: &str = "rest = pack('<i8', ban_wait)\n";
 const BAN_REPLY_LAST: &str = "rest = rest .. pack('<i8', ban_wait)\n";
+/// The variables of a settlement for what the check of a limit replied, and for its largest debt.
+const RECEIPT: &str = "receipt_left, receipt_reset, receipt_refunded, debt";
 const NOT_OVERRIDDEN: (&str, &str) = ("", "");
 const OVERRIDE_LIMIT: (&str, &str) = (lua!("override/limit"), "limit, 0, 0");
 
@@ -119,12 +115,6 @@ const PRIORITY_BUCKET: &str = lua!("priority/bucket");
 const PRIORITY_BUCKET_WIDE: &str = lua!("priority/bucket_wide");
 const PRIORITY_STEPWISE: &str = lua!("priority/stepwise");
 
-/// Parts of a fragment, each with the part that replaces it for limits that go into debt.
-const INDEBTED: [(&str, &str); 2] = [
-    (lua!("shared/charge_left"), lua!("shared/charge_debt")),
-    (lua!("shared/max_missing"), lua!("shared/max_missing_debt")),
-];
-
 const fn fragment(
     rank: u8,
     source: &'static str,
@@ -133,7 +123,7 @@ const fn fragment(
     priority: &'static str,
     worst: usize,
 ) -> Fragment {
-    Fragment { rank, source, names, overrides, priority, indebted: false, worst }
+    Fragment { rank, source, names, overrides, priority, worst }
 }
 
 macro_rules! wide_bucket {
@@ -174,7 +164,7 @@ const BUCKET_WITH_OVERRIDES: Fragment = fragment(
 const STEPWISE: Fragment = fragment(
     3,
     lua!("limit/stepwise"),
-    "capacity, refill, interval, overdraft",
+    "capacity, refill, interval, overdraft, debt",
     OVERRIDE_STEPWISE,
     PRIORITY_STEPWISE,
     6,
@@ -193,9 +183,6 @@ const DISTINCT: Fragment =
     fragment(9, lua!("limit/distinct"), "limit, window", OVERRIDE_DISTINCT, PRIORITY_DISTINCT, MOST_VALUES);
 const CLOCK_WINDOW: Fragment =
     fragment(u8::MAX, lua!("limit/clock_window"), "limit, window, most", NOT_OVERRIDDEN, PRIORITY_LIMIT, 5);
-
-/// Fragments for limits that go into debt come after those without, and in the same order.
-const INDEBTED_RANK: u8 = 10;
 
 /// At most this many limits are in one function of Lua.
 const LIMITS_PER_FUNCTION: usize = 4;
@@ -241,7 +228,10 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
             Kind::Continuous(bucket) => {
                 return compile_bucket(bucket, overrides, [of.refill(), of.interval().0, of.capacity(), 1]);
             }
-            Kind::Stepwise => (STEPWISE, vec![of.capacity(), of.refill(), of.interval().0, of.overdraft()]),
+            Kind::Stepwise => {
+                let debt = limit.debt_units();
+                (STEPWISE, vec![of.capacity(), of.refill(), of.interval().0, of.overdraft(), debt])
+            }
         },
         Limit::LeakyBucket(of) => {
             return compile_bucket(&of.bucket, overrides, [of.rate(), of.per().0, of.burst(), 0]);
@@ -252,7 +242,7 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
             (Fragment { worst, ..DISTINCT }, vec![of.limit(), of.window().0])
         }
     };
-    fragment.with_debt(limit, numbers.into_iter().map(u128::from).collect())
+    (fragment, numbers.into_iter().map(u128::from).collect())
 }
 
 /// The longest time of the smallest size that has room for so many; `None` if none has, or if a subject's own limit may be as large as any.
@@ -283,29 +273,11 @@ fn compile_bucket(of: &Bucket, overrides: Overrides, own: [u64; 4]) -> (Fragment
 }
 
 impl Fragment {
-    /// This fragment, or that of the same limits in debt, and the numbers with the debt.
-    fn with_debt(self, limit: &Limit, mut numbers: Vec<u128>) -> (Self, Vec<u128>) {
-        if limit.debt() == 0 {
-            return (self, numbers);
-        }
-        numbers.push(limit.debt_units().into());
-        (Self { rank: self.rank.saturating_add(INDEBTED_RANK), indebted: true, ..self }, numbers)
-    }
-
     /// The parts that ask, settle and take.
-    fn parts(&self) -> [Cow<'static, str>; 3] {
+    fn parts(&self) -> [&'static str; 3] {
         let (ask, rest) = self.source.split_once("-- settle\n").unwrap_or_default();
         let (settle, take) = rest.split_once("-- take\n").unwrap_or_default();
-        [ask, settle, take].map(|part| match self.indebted {
-            false => part.into(),
-            true => INDEBTED.iter().fold(part.to_owned(), |part, (of, by)| part.replace(of, by)).into(),
-        })
-    }
-
-    /// Its variables, and that of the debt.
-    fn names(&self) -> String {
-        let debt = if self.indebted { ", debt" } else { "" };
-        format!("{}{debt}", self.names)
+        [ask, settle, take]
     }
 
     /// Appends what comes before its part that asks: its counts, as they are for the subject.
@@ -324,65 +296,41 @@ impl Fragment {
     }
 }
 
-/// The number of subjects of one check.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Subjects {
-    One,
-    /// One after the other. Their common data is read once, the time too.
-    Many,
-}
-
 /// The script that checks limits of these algorithms.
-pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subjects) -> String {
-    let bans = options.ban.is_some();
+pub(super) fn check(fragments: &[Fragment], options: &Options) -> String {
     let mut script = String::new();
+    let (bans, limits) = (options.ban.is_some(), fragments.len());
     let question = question(options.classes, has_members(fragments));
-    let keys = fragments.len() + options.keys().count();
+    let keys = limits + options.keys().count();
     // A check with overrides has more variables of its own, and a function of Lua has no room for those of the limits as well.
     let unpacked_once = match options.overrides {
         Overrides::Ignored => LIMITS_PER_FUNCTION,
         Overrides::Read => 0,
     };
-    let mut at = match subjects {
-        Subjects::One => {
-            // The first fragment's numbers are unpacked together with the question, which saves a call.
-            let first = fragments.first().map(Fragment::names).unwrap_or_default();
-            let first = if bans { format!("{BAN_NAMES}, {first}") } else { first };
-            let at = unpack(&format!("now, {question}, {first}"), 1, &mut script);
-            library(fragments, options, &mut script);
-            script.push_str("local rest, refunds = '', ''\n");
-            at
-        }
-        Subjects::Many => {
-            let mut at = unpack("now", 1, &mut script);
-            library(fragments, options, &mut script);
-            if bans {
-                at = unpack(BAN_NAMES, at, &mut script);
-            }
-            for (place, fragment) in fragments.iter().enumerate().take(unpacked_once) {
-                at = unpack(&ending_in(&fragment.names(), place), at, &mut script);
-            }
-            let numbers = question.split(',').count();
-            let (format, size) = ("i8".repeat(numbers), 8 * numbers);
-            // Mostly all ask the same, and one question is for all.
-            let _ = write!(
-                script,
-                "local answers, rare, keys, questions = {{}}, '', KEYS, ARGV[2]\n\
-                 local {all} = unpack('<{format}', questions)\n\
-                 for subject = 1, #keys / {keys} do\nlocal {question} = {all}\n\
-                 if #questions > {size} then\n\
-                 {question} = unpack('<{format}', questions, {size} * subject - {})\nend\n\
-                 local rest = ''\n",
-                size - 1,
-                all = ending_in(question, "of_all"),
-            );
-            at
-        }
-    };
-    let key = |place: usize| match subjects {
-        Subjects::One => format!("KEYS[{place}]"),
-        Subjects::Many => format!("keys[{keys} * subject - {}]", keys.saturating_sub(place)),
-    };
+    // All numbers are unpacked together, because each call costs Redis as much as several numbers.
+    let question_of_first = ending_in(question, "of_first");
+    let mut once = vec!["now".to_owned(), question_of_first.clone()];
+    once.extend(bans.then(|| BAN_NAMES.to_owned()));
+    let named = fragments.iter().enumerate().take(unpacked_once);
+    once.extend(named.map(|(i, of)| if i == 0 { of.names.to_owned() } else { ending_in(of.names, i) }));
+    let mut at = unpack(&once.join(", "), 1, &mut script);
+    library(fragments, options, &mut script);
+    let numbers = question.split(',').count();
+    let size = at - 1
+        + fragments.iter().skip(unpacked_once).map(|of| 8 * of.names.split(',').count()).sum::<usize>();
+    // Mostly all ask the same, and the first question is for all.
+    let _ = write!(
+        script,
+        "local numbers, keys, answer, answers = ARGV[1], KEYS\n\
+         for subject = 1, #keys / {keys} do\nlocal {question} = {question_of_first}\n\
+         if subject > 1 and #numbers > {size} then\n\
+         {question} = unpack('<{}', numbers, {} * subject + {size} - {})\nend\n\
+         local rest = ''\n",
+        "i8".repeat(numbers),
+        8 * numbers,
+        16 * numbers - 1,
+    );
+    let key = |place: usize| format!("keys[{keys} * subject - {}]", keys.saturating_sub(place));
     script.push_str(ASKING);
     begin(fragments, options, key, &mut script);
     script.push_str(CHECK);
@@ -396,76 +344,59 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
             script.push_str("local function inner()\n");
         }
         let _ = writeln!(script, "do\nlocal key, cost, need = {}, price, min_need", key(i + 1));
-        match subjects {
-            Subjects::One if i == 0 => {}
-            Subjects::Many if i < unpacked_once => {
-                let names = fragment.names();
-                let _ = writeln!(script, "local {names} = {}", ending_in(&names, i));
-            }
-            _ => at = unpack(&fragment.names(), at, &mut script),
+        let names = fragment.names;
+        if i >= unpacked_once {
+            at = unpack(names, at, &mut script);
+        } else if i > 0 {
+            let _ = writeln!(script, "local {names} = {}", ending_in(names, i));
         }
         fragment.counts(options.overrides, &mut script);
-        script.push_str(&ask);
+        script.push_str(ask);
         if options.classes == Classes::Several {
             script.push_str(fragment.priority);
         }
         script.push_str(GRANT);
         takes.push((take, fragment));
     }
-    let mut rest = "";
     if bans {
         script.push_str(DENIALS);
         script.push_str(BAN_REPLY);
-        rest = " .. rest";
     }
     // The innermost begins the reply, the outermost ends it.
     for (i, (take, fragment)) in takes.iter().enumerate().rev() {
         script.push_str(take);
         let counts = fragment.counts_replied(options.overrides);
-        match subjects {
-            Subjects::One => replies(take, i, (&counts, rest), &mut script),
-            Subjects::Many => joins(take, (i, fragments.len()), (&counts, rest), &mut script),
-        }
-        script.push_str("end\n");
+        let (variable, before) = if i == 0 { ("answer", "granted, now, ") } else { ("rest", "") };
+        let packed = pack(before, &counts, take, &mut script);
+        let _ = writeln!(script, "{variable} = {packed} .. rest\nend");
         if i > 0 && i.is_multiple_of(LIMITS_PER_FUNCTION) {
             // A fragment returns early only with an error. That is the reply of the whole script.
             script.push_str("end\nlocal failed = inner()\nif failed then\nreturn failed\nend\n");
         }
-        rest = " .. rest";
     }
-    if subjects == Subjects::Many {
-        script.push_str("end\nreturn pack('<i8', now) .. table.concat(answers) .. rare\n");
-    }
+    // One answer needs no table, which would cost Redis a tenth of the check.
+    let _ = write!(
+        script,
+        "if #keys > {keys} then\nanswers = answers or {{}}\nanswers[subject] = answer\nend\nend\n\
+         return answers and table.concat(answers) or answer\n"
+    );
     script
 }
 
-/// Appends the reply about a limit of the only subject.
-fn replies(take: &str, place: usize, (counts, rest): (&str, &str), script: &mut String) {
-    refunds(take, place, script);
-    let answer = format!("left, wait, reset, extra{counts}");
-    let format = "i8".repeat(answer.split(',').count());
-    let _ = match place {
-        0 => writeln!(script, "return pack('<i8i8{format}', granted, now, {answer}){rest} .. refunds"),
-        _ => writeln!(script, "rest = pack('<{format}', {answer}){rest}"),
-    };
-}
-
-/// Appends the part of the reply for a limit of one of several subjects.
-fn joins(take: &str, (place, limits): (usize, usize), (counts, rest): (&str, &str), script: &mut String) {
+/// Appends the choice between the short and the long answer of a limit, and returns the Lua that packs it. `before` are the numbers
+/// before it.
+fn pack(before: &str, counts: &str, take: &str, script: &mut String) -> String {
     let (or_refunded, refunded) =
         if take.contains("refunded") { (" or refunded > 0", "refunded") } else { ("", "0") };
-    let answer = format!("left, reset{counts}");
-    let format = "i8".repeat(answer.split(',').count());
+    let short = format!("{before}left, reset{counts}");
+    let format = "i8".repeat(short.split(',').count());
     let _ = writeln!(
         script,
-        "if wait ~= 0 or extra ~= 0{or_refunded} then\n\
-         rare = rare .. pack('<I2i8i8I7', {limits} * subject - {}, wait, extra, {refunded})\nend",
-        limits.saturating_sub(place)
+        "local format = '<{format}'\n\
+         if wait ~= 0 or extra ~= 0{or_refunded} then\n\
+         format, reset = '<{format}i8i8i8', -1 - reset\nend"
     );
-    let _ = match place {
-        0 => writeln!(script, "answers[subject] = pack('<i8{format}', granted, {answer}){rest}"),
-        _ => writeln!(script, "rest = pack('<{format}', {answer}){rest}"),
-    };
+    format!("pack(format, {short}, wait, extra, {refunded})")
 }
 
 /// The script that settles what such a check charged. Each limit is settled alone, one after the other.
@@ -474,7 +405,7 @@ pub(super) fn settle(fragments: &[Fragment], options: &Options) -> String {
     let mut script = String::new();
     let mut receipt = unpack("now, charge, charged_at", 1, &mut script);
     library(fragments, options, &mut script);
-    let mut at = receipt + 24 * fragments.len();
+    let mut at = receipt + 32 * fragments.len();
     if bans {
         at = unpack(BAN_NAMES, at, &mut script);
     }
@@ -486,32 +417,19 @@ pub(super) fn settle(fragments: &[Fragment], options: &Options) -> String {
     }
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
-        receipt = unpack("receipt_left, receipt_reset, receipt_refunded", receipt, &mut script);
-        at = unpack(&fragment.names(), at, &mut script);
+        receipt = unpack(RECEIPT, receipt, &mut script);
+        at = unpack(fragment.names, at, &mut script);
         fragment.counts(options.overrides, &mut script);
         let parts = fragment.parts();
         parts.iter().for_each(|part| script.push_str(part));
-        refunds(&parts[2], i, &mut script);
-        let answer = format!("left, wait, reset, extra{}", fragment.counts_replied(options.overrides));
-        let format = "i8".repeat(answer_size(options.overrides));
-        let _ = writeln!(script, "rest = rest .. pack('<{format}', {answer})\nend");
+        let packed = pack("", &fragment.counts_replied(options.overrides), parts[2], &mut script);
+        let _ = writeln!(script, "rest = rest .. {packed}\nend");
     }
     if bans {
         script.push_str(BAN_REPLY_LAST);
     }
-    script.push_str("return pack('<i8i8', 0, now) .. rest .. refunds\n");
+    script.push_str("return pack('<i8i8', 0, now) .. rest\n");
     script
-}
-
-/// Appends to the reply how much a limit has refunded in all, if it counts refunds. A later refund of this grant needs it.
-/// Mostly that is nothing, and the reply is as short as that of other limits.
-fn refunds(take: &str, place: usize, script: &mut String) {
-    if take.contains("refunded") {
-        let _ = writeln!(
-            script,
-            "if refunded > 0 then\nrefunds = refunds .. pack('<I7I1', refunded, {place})\nend"
-        );
-    }
 }
 
 /// The variables for the arguments of a check for one subject, `members` if limits count values.
@@ -535,14 +453,6 @@ pub(super) const fn question_size(classes: Classes, members: bool) -> usize {
 
 fn has_members(fragments: &[Fragment]) -> bool {
     fragments.iter().any(|fragment| fragment.rank == DISTINCT.rank)
-}
-
-/// The number of values in a script's reply for one limit.
-pub(super) const fn answer_size(overrides: Overrides) -> usize {
-    match overrides {
-        Overrides::Ignored => 4,
-        Overrides::Read => 7,
-    }
 }
 
 /// The script that releases permits.

@@ -10,11 +10,9 @@ mod reply;
 pub mod usage;
 
 use core::fmt;
-use std::sync::Arc;
+use std::rc::Rc;
 
 pub use reply::{BadReply, is_noscript};
-
-use link::Subjects;
 
 use crate::limit::{Ask, Ban, Invalid, Limit, MAX_COST, Outcome, Permits};
 use crate::resp;
@@ -61,10 +59,8 @@ pub enum Form {
 /// A script of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptKind {
-    /// Asks about one subject.
+    /// Asks about one subject or several.
     Check,
-    /// Asks about several subjects.
-    CheckAll,
     /// Refunds units, or charges more of them.
     Settle,
     /// Releases permits.
@@ -106,36 +102,13 @@ pub enum Classes {
 #[derive(Clone, Debug)]
 pub struct Plan {
     limits: Vec<Limit>,
-    parameters: Parameters,
+    /// The limits' parameters, packed in the order of the script. They follow the first question of a check, and end a settlement.
+    parameters: Vec<u8>,
     /// The most subjects for one command.
     subjects: usize,
     /// The prefix of keys, `weir:`.
     prefix: Vec<u8>,
-    linked: Arc<Linked>,
-}
-
-/// The limits' parameters, packed in the order of the script. They end the argument of a check. The argument has the same length in each
-/// check, so the bytes around the parameters are written once.
-#[derive(Clone, Debug)]
-struct Parameters {
-    /// `$56\r\n` before the argument.
-    begin: Vec<u8>,
-    /// Their bytes, and `\r\n` behind the argument.
-    end: Vec<u8>,
-}
-
-impl Parameters {
-    fn new(ban: Option<&Ban>, numbers: impl Iterator<Item = u128>, question: usize) -> Self {
-        let (mut begin, mut end) = (Vec::new(), pack(ban, numbers));
-        let length = end.len().saturating_add(8).saturating_add(question);
-        resp::bulk_header(&mut begin, length);
-        end.extend_from_slice(resp::CRLF);
-        Self { begin, end }
-    }
-
-    fn packed(&self) -> &[u8] {
-        self.end.strip_suffix(resp::CRLF).unwrap_or_default()
-    }
+    linked: Rc<Linked>,
 }
 
 /// The parts that do not depend on the numbers of the limits.
@@ -148,83 +121,42 @@ struct Linked {
     order: Vec<usize>,
     /// The ranks of their fragments.
     ranks: Vec<u8>,
-    /// The number of bytes of a question.
-    question: usize,
     /// True if the value of requests is the end of a question.
     members: bool,
     check: Script,
-    /// For several subjects.
-    check_all: VariadicScript,
     settle: Script,
-    release: VariadicScript,
+    release: Script,
 }
 
-/// A linked script as the beginning of a command: `EVALSHA sha n` or `EVAL source n`.
+/// A linked script, for any number of keys.
 struct Script {
-    source: String,
-    evalsha: Vec<u8>,
-    eval: Vec<u8>,
-}
-
-/// Without the source, which is long.
-impl fmt::Debug for Script {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Script").finish_non_exhaustive()
-    }
-}
-
-impl Script {
-    fn new(source: String, keys: usize) -> Self {
-        let (mut evalsha, mut eval) = (Vec::new(), Vec::new());
-        begin(b"EVALSHA", sha(&source).as_bytes(), keys, 1, &mut evalsha);
-        begin(b"EVAL", source.as_bytes(), keys, 1, &mut eval);
-        Self { source, evalsha, eval }
-    }
-
-    fn form(&self, form: Form) -> &[u8] {
-        match form {
-            Form::Evalsha => &self.evalsha,
-            Form::Eval => &self.eval,
-        }
-    }
-}
-
-/// A linked script for any number of keys.
-struct VariadicScript {
     source: String,
     sha: String,
 }
 
 /// Without the source, which is long.
-impl fmt::Debug for VariadicScript {
+impl fmt::Debug for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VariadicScript").field("sha", &self.sha).finish_non_exhaustive()
+        f.debug_struct("Script").field("sha", &self.sha).finish_non_exhaustive()
     }
 }
 
-impl VariadicScript {
+impl Script {
     fn new(source: String) -> Self {
-        Self { sha: sha(&source), source }
+        Self { sha: sha1_smol::Sha1::from(&source).digest().to_string(), source }
     }
 
-    fn begin(&self, form: Form, keys: usize, arguments: usize, out: &mut Vec<u8>) {
-        match form {
-            Form::Evalsha => begin(b"EVALSHA", self.sha.as_bytes(), keys, arguments, out),
-            Form::Eval => begin(b"EVAL", self.source.as_bytes(), keys, arguments, out),
-        }
+    /// Appends the beginning of a command with this many keys, and one argument behind them.
+    fn begin(&self, form: Form, keys: usize, out: &mut Vec<u8>) {
+        let (verb, script) = match form {
+            Form::Evalsha => (b"EVALSHA".as_slice(), &self.sha),
+            Form::Eval => (b"EVAL".as_slice(), &self.source),
+        };
+        resp::array_header(out, keys.saturating_add(4));
+        resp::bulk(out, verb);
+        resp::bulk(out, script.as_bytes());
+        resp::bulk(out, itoa::Buffer::new().format(keys).as_bytes());
     }
-}
-
-fn sha(source: &str) -> String {
-    sha1_smol::Sha1::from(source).digest().to_string()
-}
-
-/// Appends the beginning of a command with this many keys and arguments.
-fn begin(verb: &[u8], script: &[u8], keys: usize, arguments: usize, out: &mut Vec<u8>) {
-    resp::array_header(out, 3 + keys + arguments);
-    resp::bulk(out, verb);
-    resp::bulk(out, script);
-    resp::bulk(out, itoa::Buffer::new().format(keys).as_bytes());
 }
 
 impl Plan {
@@ -260,25 +192,22 @@ impl Plan {
         let subjects = max_subjects(&fragments, &options)?;
         let numbers = in_order().flat_map(|((_, numbers), _)| numbers.iter().copied());
         let members = limits.iter().any(|of| matches!(of.limit, Limit::Distinct(_)));
-        let question = 8 * link::question_size(options.classes, members);
-        let parameters = Parameters::new(options.ban.as_ref(), numbers, question);
+        let parameters = pack(options.ban.as_ref(), numbers);
         let mut suffixes: Vec<_> = in_order().map(|(_, of)| format!(":{}", of.name).into_bytes()).collect();
         suffixes.extend(own_keys.iter().map(|name| format!(":{name}").into_bytes()));
         let linked = Linked {
             order,
             ranks: fragments.iter().map(|fragment| fragment.rank).collect(),
-            question,
             members,
-            check: Script::new(link::check(&fragments, &options, Subjects::One), suffixes.len()),
-            check_all: VariadicScript::new(link::check(&fragments, &options, Subjects::Many)),
-            settle: Script::new(link::settle(&fragments, &options), suffixes.len()),
+            check: Script::new(link::check(&fragments, &options)),
+            settle: Script::new(link::settle(&fragments, &options)),
+            release: Script::new(link::release()),
             suffixes,
             options,
-            release: VariadicScript::new(link::release()),
         };
         let limits = limits.into_iter().map(|of| of.limit).collect();
         let prefix = format!("{KEY_PREFIX}:").into_bytes();
-        Ok(Self { limits, parameters, subjects, prefix, linked: Arc::new(linked) })
+        Ok(Self { limits, parameters, subjects, prefix, linked: Rc::new(linked) })
     }
 
     /// The same plan with limits that are this many times as large: see [`Limit::scaled`]. The keys stay the same, and mostly the
@@ -309,7 +238,7 @@ impl Plan {
 
     /// The same plan with other numbers in its limits.
     fn with_limits(&self, limits: Vec<Limit>) -> Result<Self, Invalid> {
-        let Linked { options, suffixes, order, ranks, question, .. } = &*self.linked;
+        let Linked { options, suffixes, order, ranks, .. } = &*self.linked;
         let prefix = self.prefix.clone();
         let compiled: Vec<_> = order
             .iter()
@@ -318,10 +247,10 @@ impl Plan {
             .collect();
         if compiled.iter().map(|(fragment, _)| &fragment.rank).eq(ranks) {
             let numbers = compiled.iter().flat_map(|(_, numbers)| numbers.iter().copied());
-            let parameters = Parameters::new(options.ban.as_ref(), numbers, *question);
+            let parameters = pack(options.ban.as_ref(), numbers);
             let fragments: Vec<_> = compiled.iter().map(|(fragment, _)| *fragment).collect();
             let subjects = max_subjects(&fragments, options)?;
-            return Ok(Self { limits, parameters, subjects, prefix, linked: Arc::clone(&self.linked) });
+            return Ok(Self { limits, parameters, subjects, prefix, linked: Rc::clone(&self.linked) });
         }
         // A bucket whose numbers have become too large needs the script of wide buckets.
         let named = limits.into_iter().enumerate().map(|(place, limit)| {
@@ -393,38 +322,64 @@ impl Plan {
     pub fn source_of(&self, script: ScriptKind) -> &str {
         match script {
             ScriptKind::Check => &self.linked.check.source,
-            ScriptKind::CheckAll => &self.linked.check_all.source,
             ScriptKind::Settle => &self.linked.settle.source,
             ScriptKind::Release => &self.linked.release.source,
         }
     }
 
-    /// The Lua sources of all scripts: check, check of several subjects, settle, release.
+    /// The Lua sources of all scripts: check, settle, release.
     #[must_use]
-    pub fn sources(&self) -> [&str; 4] {
-        [ScriptKind::Check, ScriptKind::CheckAll, ScriptKind::Settle, ScriptKind::Release]
-            .map(|script| self.source_of(script))
+    pub fn sources(&self) -> [&str; 3] {
+        [ScriptKind::Check, ScriptKind::Settle, ScriptKind::Release].map(|script| self.source_of(script))
     }
 
     /// The SHA-1 of [`Plan::source`].
     #[must_use]
     pub fn sha(&self) -> String {
-        sha(&self.linked.check.source)
+        self.linked.check.sha.clone()
     }
 
-    /// Appends the one command that asks all limits of a subject and charges what they grant.
-    ///
-    /// `tag` is the key's hash tag with its braces, `{policy|subject}`. Tests and replays bring `now`; otherwise the clock
-    /// is Redis's. The reply is for [`Plan::outcome`].
+    /// Appends the one command that checks one subject, as [`Plan::check_all`]. The reply is for [`Plan::outcome`].
     pub fn check(&self, tag: &[u8], ask: Ask, now: Option<Micros>, form: Form, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.linked.check.form(form));
+        self.check_all(core::iter::once((tag, ask)), now, form, out);
+    }
+
+    /// Appends the one command that asks all limits of each subject, and charges what they grant. All of the keys must be in one Redis: the
+    /// slot is that of the first. If all checks ask for the same, the command has the numbers once. The reply is for [`Plan::outcomes`].
+    /// There is at least one subject.
+    ///
+    /// A subject's `tag` is the hash tag of its keys with its braces, `{policy|subject}`. Tests and replays bring `now`; otherwise the clock is
+    /// Redis's. Each subject is decided alone: if the script fails halfway, the subjects before are charged.
+    pub fn check_all<'a>(
+        &self,
+        subjects: impl ExactSizeIterator<Item = (&'a [u8], Ask)> + Clone,
+        now: Option<Micros>,
+        form: Form,
+        out: &mut Vec<u8>,
+    ) {
+        let Linked { check, suffixes, .. } = &*self.linked;
+        check.begin(form, subjects.len().saturating_mul(suffixes.len()), out);
+        for (tag, _) in subjects.clone() {
+            self.keys(tag, out);
+        }
+        let mut asks = subjects.map(|(_, ask)| ask);
+        let first = asks.next().unwrap_or(Ask::new(0, 0));
+        let others = if asks.clone().all(|ask| ask == first) { 0 } else { asks.len() };
+        let question = 8 * link::question_size(self.linked.options.classes, self.linked.members);
+        let questions = others.saturating_add(1).saturating_mul(question);
+        resp::bulk_header(out, questions.saturating_add(self.parameters.len()).saturating_add(8));
+        out.extend_from_slice(&time(now).to_le_bytes());
+        self.ask(first, out);
+        out.extend_from_slice(&self.parameters);
+        asks.take(others).for_each(|ask| self.ask(ask, out));
+        out.extend_from_slice(resp::CRLF);
+    }
+
+    /// Appends the keys of a subject.
+    fn keys(&self, tag: &[u8], out: &mut Vec<u8>) {
         for suffix in &self.linked.suffixes {
             resp::bulk_of(out, &[&self.prefix, tag, suffix]);
         }
-        out.extend_from_slice(&self.parameters.begin);
-        out.extend_from_slice(&time(now).to_le_bytes());
-        self.ask(ask, out);
-        out.extend_from_slice(&self.parameters.end);
     }
 
     /// Appends a question as the script reads it.
@@ -444,35 +399,6 @@ impl Plan {
         self.linked.members
     }
 
-    /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
-    /// Redis: the slot is that of the first. If all checks ask for the same, the command has the numbers once. The reply is
-    /// for [`Plan::outcomes`].
-    ///
-    /// Each subject is decided alone: if the script fails halfway, the subjects before are charged.
-    pub fn check_all<'a>(
-        &self,
-        subjects: impl ExactSizeIterator<Item = (&'a [u8], Ask)>,
-        now: Option<Micros>,
-        form: Form,
-        out: &mut Vec<u8>,
-    ) {
-        self.linked.check_all.begin(form, subjects.len().saturating_mul(self.linked.suffixes.len()), 2, out);
-        let mut questions = Vec::with_capacity(subjects.len().saturating_mul(self.linked.question));
-        let (mut first, mut alike) = (None, true);
-        for (tag, ask) in subjects {
-            for suffix in &self.linked.suffixes {
-                resp::bulk_of(out, &[&self.prefix, tag, suffix]);
-            }
-            alike &= *first.get_or_insert(ask) == ask;
-            self.ask(ask, &mut questions);
-        }
-        if alike {
-            questions.truncate(self.linked.question);
-        }
-        resp::bulk_of(out, &[&time(now).to_le_bytes(), self.parameters.packed()]);
-        resp::bulk(out, &questions);
-    }
-
     /// Appends the one command that charges `units` more than was asked for or, if they are negative, refunds them from
     /// what `receipt` charged. Permits stay as they are: see [`Plan::release`].
     ///
@@ -487,21 +413,20 @@ impl Plan {
         form: Form,
         out: &mut Vec<u8>,
     ) {
-        out.extend_from_slice(self.linked.settle.form(form));
-        for suffix in &self.linked.suffixes {
-            resp::bulk_of(out, &[&self.prefix, tag, suffix]);
-        }
+        self.linked.settle.begin(form, self.linked.suffixes.len(), out);
+        self.keys(tag, out);
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
-        let mut question = Vec::with_capacity(24 + 24 * self.linked.order.len());
+        let mut question = Vec::with_capacity(24 + 32 * self.linked.order.len());
         question.extend(
             [time(now), units.clamp(-most, most), number(receipt.at.0)].map(i64::to_le_bytes).as_flattened(),
         );
         for &place in &self.linked.order {
             let answer = receipt.limits.get(place).copied().unwrap_or_default();
-            let charged = [answer.remaining, number(answer.reset.0), number(answer.refunded)];
-            question.extend(charged.map(i64::to_le_bytes).as_flattened());
+            let debt = self.limits.get(place).map_or(0, Limit::debt_units);
+            let numbers = [answer.remaining, number(answer.reset.0), number(answer.refunded), number(debt)];
+            question.extend(numbers.map(i64::to_le_bytes).as_flattened());
         }
-        resp::bulk_of(out, &[&question, self.parameters.packed()]);
+        resp::bulk_of(out, &[&question, &self.parameters]);
     }
 
     /// Appends the one command that releases permits of one subject. The reply is an integer: how many were released.
@@ -550,7 +475,7 @@ impl Plan {
         if permits.is_empty() {
             return false;
         }
-        self.linked.release.begin(form, permits.len(), 1, out);
+        self.linked.release.begin(form, permits.len(), out);
         let mut question = Vec::with_capacity(8 + 24 * permits.len());
         question.extend(time(now).to_le_bytes());
         for Permits { limit, expiry, count } in permits {

@@ -2,32 +2,19 @@
 //! The replies of a plan's scripts.
 
 use core::fmt;
-use std::sync::Arc;
+use std::rc::Rc;
 
-use super::{Options, Overrides, Plan, link};
+use super::{Options, Overrides, Plan};
 use crate::bridge;
 use crate::inline_vec::InlineVec;
 use crate::limit::{Limit, LimitOutcome, Outcome, RetryAfter};
 use crate::resp::Reply;
 use crate::time::Micros;
 
-/// The bytes of a limit's entry at the end of a reply for several subjects: its place, and the values that are mostly 0.
-const RARE: usize = 2 + 8 + 8 + 7;
-
 /// The maximum number of subjects with this many limits each whose reply still fits through the bridge.
 pub(super) fn most_subjects(limits: usize, options: &Options) -> usize {
-    let subject = subject_size(limits, options).saturating_add(limits.saturating_mul(RARE));
-    bridge::REPLY.bulk.saturating_sub(8) / subject.max(1)
-}
-
-/// The bytes of each subject in a reply for several, without those entries at the end.
-fn subject_size(limits: usize, options: &Options) -> usize {
-    let limit = link::answer_size(options.overrides).saturating_sub(2);
-    8 * (1 + limit * limits + usize::from(options.ban.is_some()))
-}
-
-fn numbers(bytes: &[u8]) -> impl Iterator<Item = i64> {
-    bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes))
+    let limit = if options.overrides == Overrides::Read { 8 } else { 5 };
+    bridge::REPLY.bulk / (8 * (2 + limit * limits + usize::from(options.ban.is_some())))
 }
 
 impl Plan {
@@ -52,7 +39,9 @@ impl Plan {
     /// # Errors
     /// [`BadReply`] if it is an error, or not a reply of this script.
     pub fn outcome(&self, reply: &Reply<'_>) -> Result<Outcome, BadReply> {
-        self.read(string(reply)?).ok_or(BadReply::Unexpected)
+        let mut only = None;
+        self.outcomes(reply, 1, |outcome| only = Some(outcome))?;
+        only.ok_or(BadReply::Unexpected)
     }
 
     /// Reads the reply to [`Plan::check_all`] of this many subjects, and calls `each` with the outcome for each.
@@ -63,18 +52,18 @@ impl Plan {
         &self,
         reply: &Reply<'_>,
         subjects: usize,
-        each: impl FnMut(Outcome),
+        mut each: impl FnMut(Outcome),
     ) -> Result<(), BadReply> {
-        self.read_all(string(reply)?, subjects, each).ok_or(BadReply::Unexpected)
+        let (bytes, rest) = string(reply)?.as_chunks();
+        let mut numbers = bytes.iter().map(|bytes| i64::from_le_bytes(*bytes));
+        for _ in 0..subjects {
+            each(self.read(&mut numbers).ok_or(BadReply::Unexpected)?);
+        }
+        if numbers.next().is_some() || !rest.is_empty() { Err(BadReply::Unexpected) } else { Ok(()) }
     }
 
-    fn reply_size(&self) -> usize {
-        8 * (2 + link::answer_size(self.overrides()) * self.limits.len() + usize::from(self.ban().is_some()))
-    }
-
-    fn read(&self, bytes: &[u8]) -> Option<Outcome> {
-        let (bytes, refunds) = bytes.split_at_checked(self.reply_size())?;
-        let mut numbers = numbers(bytes);
+    /// Reads the answer for one subject.
+    fn read(&self, numbers: &mut impl Iterator<Item = i64>) -> Option<Outcome> {
         let granted = u32::try_from(numbers.next()?).ok()?;
         let at = time(numbers.next()?)?;
         let mut limits = InlineVec::repeat(LimitOutcome::default(), self.limits.len());
@@ -82,75 +71,19 @@ impl Plan {
         for &place in &self.linked.order {
             let (limit, answer) = (self.limits.get(place)?, limits.get_mut(place)?);
             answer.remaining = numbers.next()?;
-            answer.retry_after = wait(numbers.next()?)?;
-            answer.reset = time(numbers.next()?)?;
-            set_extra(answer, limit, numbers.next()?)?;
-            self.read_counts(place, &mut numbers, &mut own)?;
-        }
-        let ban = self.read_ban(&mut numbers)?;
-        let (refunds, rest) = refunds.as_chunks::<8>();
-        for &[a, b, c, d, e, f, g, place] in refunds {
-            let answer =
-                self.linked.order.get(usize::from(place)).and_then(|&place| limits.get_mut(place))?;
-            answer.refunded = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
-        }
-        (rest.is_empty() && refunds.len() <= self.limits.len()).then_some(Outcome {
-            granted,
-            at,
-            limits,
-            own: own.map(Arc::new),
-            ban,
-        })
-    }
-
-    fn read_all(&self, bytes: &[u8], subjects: usize, mut each: impl FnMut(Outcome)) -> Option<()> {
-        let options = &self.linked.options;
-        let size = subject_size(self.limits.len(), options).checked_mul(subjects)?.checked_add(8)?;
-        let (bytes, rare) = bytes.split_at_checked(size)?;
-        let (mut rare, rest) = rare.as_chunks::<RARE>();
-        if !rest.is_empty() || rare.len() > subjects.saturating_mul(self.limits.len()) {
-            return None;
-        }
-        let mut numbers = numbers(bytes);
-        let at = time(numbers.next()?)?;
-        for subject in 0..subjects {
-            let granted = u32::try_from(numbers.next()?).ok()?;
-            let mut limits = InlineVec::repeat(LimitOutcome::default(), self.limits.len());
-            let mut own: Option<Vec<Limit>> = None;
-            for &place in &self.linked.order {
-                let answer = limits.get_mut(place)?;
-                answer.remaining = numbers.next()?;
-                answer.reset = time(numbers.next()?)?;
-                self.read_counts(place, &mut numbers, &mut own)?;
+            let reset = numbers.next()?;
+            self.read_counts(place, numbers, &mut own)?;
+            if reset < 0 {
+                // A long answer has `-1 - reset`, which is `!reset`.
+                answer.retry_after = wait(numbers.next()?)?;
+                let extra = numbers.next()?;
+                answer.refunded = u64::try_from(numbers.next()?).ok()?;
+                set_extra(answer, limit, extra)?;
             }
-            while let Some((of, others)) = rare.split_first()
-                && self.read_rare(of, subject, &mut limits)?
-            {
-                rare = others;
-            }
-            let ban = self.read_ban(&mut numbers)?;
-            each(Outcome { granted, at, limits, own: own.map(Arc::new), ban });
+            answer.reset = time(reset.max(!reset))?;
         }
-        rare.is_empty().then_some(())
-    }
-
-    /// Reads what is mostly 0 of a limit, if it is of this subject.
-    fn read_rare(&self, of: &[u8; RARE], subject: usize, limits: &mut [LimitOutcome]) -> Option<bool> {
-        let (place, rest) = of.split_first_chunk()?;
-        let (pair, refunded) = rest.split_at_checked(16)?;
-        let order = &self.linked.order;
-        let first = subject.checked_mul(order.len())?;
-        let Some(&place) =
-            usize::from(u16::from_le_bytes(*place)).checked_sub(first).and_then(|at| order.get(at))
-        else {
-            return Some(false);
-        };
-        let answer = limits.get_mut(place)?;
-        let mut numbers = numbers(pair);
-        answer.retry_after = wait(numbers.next()?)?;
-        answer.refunded = refunded.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        set_extra(answer, self.limits.get(place)?, numbers.next()?)?;
-        Some(true)
+        let ban = self.read_ban(numbers)?;
+        Some(Outcome { granted, at, limits, own: own.map(Rc::new), ban })
     }
 
     /// Reads the counts in force of a limit, if the reply has them, and notes a limit of the subject's own.

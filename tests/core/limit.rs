@@ -191,17 +191,6 @@ fn a_limit_keeps_its_debt_as_far_as_its_bounds_allow() {
     }
 }
 
-#[test]
-fn scripts_of_limits_without_debt_have_nothing_of_it() {
-    for (row, limit) in with_debt() {
-        let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit: limit.clone() }], Options::default())
-            .unwrap();
-        let in_numbers = row.contains("_bucket") && !row.contains("stepwise");
-        let wanted = limit.debt() > 0 && !in_numbers;
-        assert_eq!(plan.sources().iter().any(|source| source.contains("debt")), wanted, "{row}");
-    }
-}
-
 /// Asks a subject that has not been asked about before.
 fn fresh(limit: &Limit, requests: u32, cost: u64) -> Outcome {
     Subject::default().check(std::slice::from_ref(limit), None, spec::START, Ask::new(requests, cost))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The number of allocations of the core for a request.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use crate::core::{Core, User, answer, limited};
 use allocation_counter::measure;
@@ -84,7 +84,7 @@ fn a_busy_leased_subject_keeps_no_more_and_more() {
 /// However long a form is, and whatever is in it.
 #[test]
 fn a_form_takes_at_most_16_kib() {
-    let names: Arc<[String]> = (0..16).map(|field| format!("f{field}")).collect();
+    let names: Rc<[String]> = (0..16).map(|field| format!("f{field}")).collect();
     let head = "Content-Disposition: form-data; name=";
     let parts = |body: &str| -> String {
         (0..16).map(|field| format!("--x\r\n{head}\"f{field}\"\r\n\r\n{body}\r\n")).collect()
@@ -103,7 +103,7 @@ fn a_form_takes_at_most_16_kib() {
     ] {
         let kind = HtmlForm::of(content_type.as_bytes(), b"").expect("a form");
         let most = measure(|| {
-            let mut fields = Fields::new(&kind, Arc::clone(&names));
+            let mut fields = Fields::new(&kind, Rc::clone(&names));
             form.as_bytes().chunks(1_000).for_each(|chunk| fields.feed(chunk));
             fields.end();
         });

@@ -68,7 +68,11 @@ pub fn limited(lease: &str, on_failure: &str) -> String {
 pub fn answer(granted: i64, retry_after: i64, now: Micros) -> Vec<u8> {
     let now = i64::try_from(now.0).expect("a time");
     let mut reply = Vec::new();
-    resp::bulk(&mut reply, &[granted, now, 5, retry_after, 1_000_000, 0].map(i64::to_le_bytes).concat());
+    let answer = match retry_after {
+        0 => vec![granted, now, 5, 1_000_000],
+        _ => vec![granted, now, 5, -1 - 1_000_000, retry_after, 0, 0],
+    };
+    resp::bulk(&mut reply, &answer.into_iter().flat_map(i64::to_le_bytes).collect::<Vec<u8>>());
     reply
 }
 

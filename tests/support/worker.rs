@@ -13,16 +13,16 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::iter;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use weir::config::Config;
 use weir::engine::{Action, BatchId, Engine, Outgoing, Release, StoreFailure, StreamId, Submitted};
-use weir::limit::{Limit, Outcome as LimitsOutcome, RetryAfter};
+use weir::limit::{Ask, Limit, LimitOutcome, Outcome as LimitsOutcome, RetryAfter};
 use weir::policy::Check;
 use weir::resp;
-use weir::script::Plan;
 use weir::script::usage::{Interval, Used};
+use weir::script::{Form, Plan};
 use weir::time::Micros;
 
 /// When every scenario begins.
@@ -104,7 +104,7 @@ pub struct Known {
     /// By source and by SHA-1: what a script does, and whether its check says how much it keeps for others.
     scripts: HashMap<String, (Verb, bool)>,
     /// By the name of the counters.
-    plans: HashMap<String, Arc<Plan>>,
+    plans: HashMap<String, Rc<Plan>>,
 }
 
 impl Known {
@@ -112,9 +112,9 @@ impl Known {
         let config = Config::parse(config.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
         let (mut scripts, mut plans) = (HashMap::new(), HashMap::new());
         for policy in &config.policies {
-            plans.insert(policy.counters.clone(), Arc::clone(&policy.tiers.tiers[0].plan));
+            plans.insert(policy.counters.clone(), Rc::clone(&policy.tiers.tiers[0].plan));
             for tier in &policy.tiers.tiers {
-                let verbs = [Verb::Check, Verb::Check, Verb::Refund, Verb::Release];
+                let verbs = [Verb::Check, Verb::Refund, Verb::Release];
                 for (source, verb) in tier.plan.sources().into_iter().zip(verbs) {
                     let script = (verb, source.contains("kept_percent"));
                     scripts.insert(source.to_owned(), script);
@@ -301,7 +301,7 @@ impl Worker {
         self.plan(tag).limits()
     }
 
-    fn plan(&self, tag: &str) -> &Arc<Plan> {
+    fn plan(&self, tag: &str) -> &Rc<Plan> {
         &self.known.plans[tag.split('|').next().expect("a policy")]
     }
 
@@ -311,13 +311,16 @@ impl Worker {
         let task = |key: &[u8], requests, number| Task { verb, tag: tag_of(key), requests, number };
         let first = numbers(&arguments[0]);
         let tasks = match verb {
-            Verb::Check if arguments.len() == 1 => vec![task(&keys[0], first[1], first[2])],
             Verb::Check => {
-                let questions = numbers(&arguments[1]);
-                // The one question, if all ask the same.
-                let questions = questions.chunks(2).cycle();
                 let ends: BTreeSet<_> =
                     keys.iter().map(|key| key.rsplit(|byte| *byte == b':').next()).collect();
+                // The further questions, unless all subjects share the first one, follow what a check of one subject has.
+                let mut one = Vec::new();
+                self.plan(&tag_of(&keys[0])).check(b"{p|s}", Ask::new(1, 1), None, Form::Evalsha, &mut one);
+                let one = numbers(commands(&one)[0].last().expect("an argument")).len();
+                let size = if keeps { 3 } else { 2 };
+                let others = first[one..].chunks(size).chain(iter::repeat(&first[1..]));
+                let questions = iter::once(&first[1..]).chain(others);
                 let subjects = keys.chunks(ends.len()).zip(questions);
                 subjects.map(|(keys, question)| task(&keys[0], question[0], question[1])).collect()
             }
@@ -327,7 +330,7 @@ impl Worker {
                 vec![Task { verb, ..task(&keys[0], first[2], first[1]) }]
             }
         };
-        Command { plan: Arc::clone(self.plan(&tasks[0].tag)), keeps, words, tasks }
+        Command { plan: Rc::clone(self.plan(&tasks[0].tag)), keeps, words, tasks }
     }
 }
 
@@ -389,7 +392,7 @@ pub type Entry = BTreeMap<String, String>;
 /// One command of a batch.
 #[derive(Clone, Debug)]
 pub struct Command {
-    pub plan: Arc<Plan>,
+    pub plan: Rc<Plan>,
     pub keeps: bool,
     pub words: Vec<Vec<u8>>,
     pub tasks: Vec<Task>,
@@ -531,34 +534,78 @@ fn text(bytes: &[u8]) -> String {
 /// The store's reply to one command.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// Requests granted and the store's time; then for each limit what is left, when one more request would pass, when the limit
-    /// is full again, and the delay or the permit.
+    Check(Vec<Answer>),
     Numbers(Vec<i64>),
     Bytes(Vec<u8>),
 }
 
+/// The answer of a check for one subject.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub granted: i64,
+    /// The store's time.
+    pub at: i64,
+    pub limits: Vec<LimitAnswer>,
+    /// For how long the subject is banned, if it may be.
+    pub ban: Option<i64>,
+}
+
+/// What is left of a limit, when one more request would pass, when the limit is full again, the delay or the permit, and how much a bucket
+/// has refunded.
+#[derive(Clone, Debug)]
+pub struct LimitAnswer {
+    pub left: i64,
+    pub wait: i64,
+    pub reset: i64,
+    pub extra: i64,
+    pub refunded: i64,
+    /// The counts in force, if subjects may have overrides.
+    pub counts: Vec<i64>,
+}
+
+impl Answer {
+    /// As the script packs it.
+    fn numbers(&self) -> Vec<i64> {
+        let mut numbers = vec![self.granted, self.at];
+        for LimitAnswer { left, wait, reset, extra, refunded, counts } in &self.limits {
+            let rare = [*wait, *extra, *refunded];
+            let is_short = rare == [0; 3];
+            numbers.extend([*left, if is_short { *reset } else { -1 - reset }]);
+            numbers.extend(counts);
+            numbers.extend(rare.iter().filter(|_| !is_short));
+        }
+        numbers.extend(self.ban);
+        numbers
+    }
+}
+
 /// Grants this number of requests, now; the limit has five units left, and is full again in a second.
 pub fn granted(requests: i64) -> Reply {
-    Reply::Numbers(vec![requests, micros(START), 5, 0, micros(secs(1)), 0])
+    answer(requests, &[5, 0, micros(secs(1)), 0])
+}
+
+/// Grants this number of requests, now. Each limit has four numbers: what is left, the wait, the reset, and the extra.
+pub fn answer(granted: i64, limits: &[i64]) -> Reply {
+    Reply::Check(vec![Answer { granted, at: micros(START), limits: Vec::new(), ban: None }]).and(limits)
 }
 
 /// The script's reply for this outcome of the pure limits.
 pub fn as_script(outcome: &LimitsOutcome) -> Reply {
-    let mut reply = vec![i64::from(outcome.granted), micros(outcome.at)];
-    for answer in &outcome.limits {
-        let wait = match answer.retry_after {
+    let limit = |answer: &LimitOutcome| LimitAnswer {
+        left: answer.remaining,
+        wait: match answer.retry_after {
             RetryAfter::Now => 0,
             RetryAfter::After(span) => micros(span),
             RetryAfter::Unknown | RetryAfter::Never => -1,
-        };
-        let extra =
-            if answer.permit_expiry > 0 { answer.permit_expiry.cast_signed() } else { answer.first_delay };
-        reply.extend([answer.remaining, wait, micros(answer.reset), extra]);
-    }
-    // Seven bytes of a count, and the place of its limit.
-    let refunds = outcome.limits.iter().zip(0_u64..).filter(|(answer, _)| answer.refunded > 0);
-    reply.extend(refunds.map(|(answer, place)| (answer.refunded | place << 56).cast_signed()));
-    Reply::Numbers(reply)
+        },
+        reset: micros(answer.reset),
+        extra: if answer.permit_expiry > 0 { answer.permit_expiry.cast_signed() } else { answer.first_delay },
+        refunded: answer.refunded.cast_signed(),
+        counts: Vec::new(),
+    };
+    let limits = outcome.limits.iter().map(limit).collect();
+    let granted = i64::from(outcome.granted);
+    Reply::Check(vec![Answer { granted, at: micros(outcome.at), limits, ban: None }])
 }
 
 /// Grants none for this time.
@@ -566,34 +613,13 @@ pub fn denied(wait: Micros) -> Reply {
     granted(0).wait(wait)
 }
 
-/// The reply to a command for several subjects of at most three limits, which have no counts of their own.
+/// The reply to a command for several subjects.
 pub fn together(replies: impl IntoIterator<Item = Reply>) -> Reply {
-    let (mut numbers, mut rare, mut limits) = (Vec::new(), Vec::new(), 0_u16);
-    for mut reply in replies {
-        let own = std::mem::take(reply.own());
-        let [granted, time, rest @ ..] = &own[..] else { panic!("{own:?}") };
-        if numbers.is_empty() {
-            numbers.push(*time);
-        }
-        numbers.push(*granted);
-        let (answers, refunds) = rest.as_chunks::<4>();
-        for (place, [left, wait, reset, extra]) in answers.iter().enumerate() {
-            numbers.extend([left, reset]);
-            let refunded = refunds.iter().map(|refund| refund.to_le_bytes());
-            let refunded =
-                refunded.into_iter().find(|refund| usize::from(refund[7]) == place).unwrap_or_default();
-            if (*wait, *extra, refunded) != (0, 0, [0; 8]) {
-                rare.extend(limits.to_le_bytes());
-                rare.extend([wait, extra].map(|number| number.to_le_bytes()).concat());
-                rare.extend(&refunded[..7]);
-            }
-            limits += 1;
-        }
-    }
-    let numbers = numbers.into_iter().flat_map(i64::to_le_bytes);
-    let mut reply = Vec::new();
-    resp::bulk(&mut reply, &numbers.chain(rare).collect::<Vec<u8>>());
-    Reply::Bytes(reply)
+    let answers = |reply| match reply {
+        Reply::Check(answers) => answers,
+        other => panic!("{other:?} is no answer of a check"),
+    };
+    Reply::Check(replies.into_iter().flat_map(answers).collect())
 }
 
 pub fn error(text: &str) -> Reply {
@@ -616,44 +642,57 @@ pub fn done() -> Reply {
 }
 
 impl Reply {
-    pub fn at(self, time: Micros) -> Self {
-        self.with(1, micros(time))
+    pub fn at(mut self, time: Micros) -> Self {
+        self.only().at = micros(time);
+        self
     }
 
-    pub fn remaining(self, units: i64) -> Self {
-        self.with(2, units)
+    pub fn remaining(mut self, units: i64) -> Self {
+        self.only().limits[0].left = units;
+        self
     }
 
-    pub fn wait(self, span: Micros) -> Self {
-        self.with(3, micros(span))
+    pub fn wait(mut self, span: Micros) -> Self {
+        self.only().limits[0].wait = micros(span);
+        self
     }
 
-    pub fn reset(self, span: Micros) -> Self {
-        self.with(4, micros(span))
+    pub fn reset(mut self, span: Micros) -> Self {
+        self.only().limits[0].reset = micros(span);
+        self
     }
 
     pub fn delay(self, span: Micros) -> Self {
-        self.with(5, micros(span))
+        self.permit(micros(span))
     }
 
-    pub fn permit(self, number: i64) -> Self {
-        self.with(5, number)
+    pub fn permit(mut self, number: i64) -> Self {
+        self.only().limits[0].extra = number;
+        self
     }
 
-    /// Adds what follows: the next limit, or the values of a subject's override.
+    /// Adds what follows: four numbers for each further limit, the three counts in force of the last one, or the time of a ban.
     pub fn and(mut self, more: &[i64]) -> Self {
-        self.own().extend(more);
+        let answer = self.only();
+        match (more, answer.limits.last_mut()) {
+            ([ban], _) => answer.ban = Some(*ban),
+            ([_, _, _], Some(last)) => last.counts = more.to_vec(),
+            _ => answer.limits.extend(more.chunks(4).map(|of| LimitAnswer {
+                left: of[0],
+                wait: of[1],
+                reset: of[2],
+                extra: of[3],
+                refunded: 0,
+                counts: Vec::new(),
+            })),
+        }
         self
     }
 
-    fn with(mut self, place: usize, number: i64) -> Self {
-        self.own()[place] = number;
-        self
-    }
-
-    fn own(&mut self) -> &mut Vec<i64> {
-        let Self::Numbers(numbers) = self else { panic!("{self:?} has no numbers") };
-        numbers
+    fn only(&mut self) -> &mut Answer {
+        let Self::Check(answers) = self else { panic!("{self:?} is no answer of a check") };
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        &mut answers[0]
     }
 }
 
@@ -671,13 +710,15 @@ pub fn written() -> Reply {
 pub fn bytes(replies: impl IntoIterator<Item = Reply>) -> Vec<u8> {
     let mut all = Vec::new();
     for reply in replies {
-        match reply {
-            Reply::Numbers(numbers) => {
-                let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-                resp::bulk(&mut all, &numbers);
+        let numbers = match reply {
+            Reply::Check(answers) => answers.iter().flat_map(Answer::numbers).collect(),
+            Reply::Numbers(numbers) => numbers,
+            Reply::Bytes(bytes) => {
+                all.extend(bytes);
+                continue;
             }
-            Reply::Bytes(bytes) => all.extend(bytes),
-        }
+        };
+        resp::bulk(&mut all, &numbers.into_iter().flat_map(i64::to_le_bytes).collect::<Vec<u8>>());
     }
     all
 }

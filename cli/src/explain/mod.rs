@@ -23,7 +23,7 @@ mod usage;
 use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use clap::Args;
 
@@ -138,7 +138,7 @@ struct Ruled<'a> {
 }
 
 struct Asked {
-    plan: Arc<Plan>,
+    plan: Rc<Plan>,
     /// The remaining amounts of the limits, if a Redis says so.
     left: Option<Outcome>,
     /// The reason for which the Redis that was named does not say so.

@@ -16,7 +16,7 @@ pub(super) use state::State;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use clap::Args;
 
@@ -219,7 +219,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Its limits, tier by tier.
-    fn plans(&self) -> impl Iterator<Item = (&Check, Arc<Plan>)> {
+    fn plans(&self) -> impl Iterator<Item = (&Check, Rc<Plan>)> {
         self.checks.iter().filter_map(|check| Some((check, self.config.plan(check)?)))
     }
 

@@ -2,7 +2,6 @@
 //! A batch: the commands that a worker sends to the store together, and the tasks in each.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use crate::config::Topology;
 use crate::engine::StreamId;
@@ -31,9 +30,8 @@ pub(in crate::engine) struct Waiter {
 #[derive(Debug)]
 pub(in crate::engine) struct Task {
     pub check: Rc<Check>,
-    /// The limits of the check, and their script. All tasks of a worker share it. An `Arc`, because threads share
-    /// configurations.
-    pub plan: Arc<Plan>,
+    /// The limits of the check, and their script. All tasks of a worker share it.
+    pub plan: Rc<Plan>,
     pub work: Work,
 }
 
@@ -84,21 +82,17 @@ pub(in crate::engine) struct Settlement {
 }
 
 impl Task {
-    fn encode(&self, form: Form, out: &mut Vec<u8>) {
+    /// Appends the command of a settlement.
+    fn settle(&self, (due, receipt): (&Due, &Outcome), form: Form, out: &mut Vec<u8>) {
         let (plan, tag) = (&self.plan, &self.check.tag);
-        match &self.work {
-            Work::Ask { .. } | Work::Lend { .. } => plan.check(tag, self.ask(), None, form, out),
-            Work::Settle { due: Due::Refund(units), receipt } => {
-                plan.settle(tag, signed(*units).saturating_neg(), receipt, None, form, out);
-            }
-            Work::Settle { due: Due::Charge(units), receipt } => {
-                plan.settle(tag, signed(*units), receipt, None, form, out);
-            }
-            Work::Settle { due: Due::Release(requests), receipt } => {
+        match due {
+            Due::Refund(units) => plan.settle(tag, signed(*units).saturating_neg(), receipt, None, form, out),
+            Due::Charge(units) => plan.settle(tag, signed(*units), receipt, None, form, out),
+            Due::Release(requests) => {
                 let permits: Vec<_> = receipt.permits(*requests).collect();
                 plan.release(tag, &permits, None, form, out);
             }
-            Work::Settle { due: Due::Renew(_), receipt } => {
+            Due::Renew(_) => {
                 let permits: Vec<_> = receipt.permits(1).collect();
                 plan.renew(tag, &permits, None, form, out);
             }
@@ -124,7 +118,7 @@ impl Task {
     /// True if one script call can do this task and the other.
     pub fn goes_with(&self, other: &Self) -> bool {
         let asks = |task: &Self| matches!(task.work, Work::Ask { .. } | Work::Lend { .. });
-        asks(self) && asks(other) && Arc::ptr_eq(&self.plan, &other.plan)
+        asks(self) && asks(other) && Rc::ptr_eq(&self.plan, &other.plan)
     }
 
     /// The requests that wait for the answer.
@@ -155,7 +149,9 @@ pub(in crate::engine) struct Command {
 impl Command {
     fn encode(&self, plan: &Plan, form: Form, out: &mut Vec<u8>) {
         match &*self.tasks {
-            [task] => task.encode(form, out),
+            [task @ Task { work: Work::Settle { due, receipt }, .. }] => {
+                task.settle((due, receipt), form, out)
+            }
             tasks => {
                 let subjects = tasks.iter().map(|task| (task.check.tag.as_slice(), task.ask()));
                 plan.check_all(subjects, None, form, out);
@@ -166,12 +162,11 @@ impl Command {
     /// The script that the command calls.
     fn script(&self) -> ScriptKind {
         match &*self.tasks {
-            [Task { work: Work::Ask { .. } | Work::Lend { .. }, .. }] => ScriptKind::Check,
             [Task { work: Work::Settle { due: Due::Release(_) | Due::Renew(_), .. }, .. }] => {
                 ScriptKind::Release
             }
             [Task { work: Work::Settle { .. }, .. }] => ScriptKind::Settle,
-            _ => ScriptKind::CheckAll,
+            _ => ScriptKind::Check,
         }
     }
 }
@@ -195,7 +190,7 @@ pub(in crate::engine) struct Body {
     topology: Topology,
     pub bytes: Vec<u8>,
     /// The scripts whose sources are in it.
-    sources: InlineVec<(Arc<Plan>, ScriptKind)>,
+    sources: InlineVec<(Rc<Plan>, ScriptKind)>,
 }
 
 impl Body {
@@ -220,7 +215,7 @@ impl Body {
             return false;
         }
         if form == Form::Eval && self.topology == Topology::Single {
-            self.sources.push((Arc::clone(plan), script));
+            self.sources.push((Rc::clone(plan), script));
         }
         command.form = form;
         true
@@ -258,7 +253,7 @@ mod tests {
         let check = Check::one(0, b"{p|1}");
         let waiters = InlineVec::One(Waiter { stream: 1, part: 0 });
         let work = Work::Ask { waiters, advance: 0 };
-        let tasks = InlineVec::One(Task { check: Rc::new(check), plan: Arc::new(plan), work });
+        let tasks = InlineVec::One(Task { check: Rc::new(check), plan: Rc::new(plan), work });
         Command { form: Form::Evalsha, tasks }
     }
 

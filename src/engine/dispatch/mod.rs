@@ -88,7 +88,6 @@ impl Command {
                 ends.push(answered(plan.renewed(receipt, reply)?));
             }
             [Task { work: Work::Settle { .. }, .. }] => ends.push(End::Settled),
-            [task] => ends.push(answered(task.plan.outcome(reply)?)),
             tasks @ [first, ..] => {
                 first.plan.outcomes(reply, tasks.len(), |outcome| ends.push(answered(outcome)))?;
             }

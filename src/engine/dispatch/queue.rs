@@ -8,7 +8,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use super::batch::{Batch, Command, Due, MAX_TASKS, Settlement, Task, Waiter, Work};
 use crate::config::Topology;
@@ -102,17 +101,17 @@ impl Queue {
     }
 
     /// Adds a request: to the task of its subject, or in a task of its own.
-    pub fn ask(&mut self, check: &Rc<Check>, plan: &Arc<Plan>, waiter: Waiter) {
+    pub fn ask(&mut self, check: &Rc<Check>, plan: &Rc<Plan>, waiter: Waiter) {
         let task = self.find(check).and_then(|place| self.waiting.get_mut(place));
         if let Some(Work::Ask { waiters, .. }) = task.map(|waiting| &mut waiting.task.work) {
             return waiters.push(waiter);
         }
         let work = Work::Ask { waiters: InlineVec::One(waiter), advance: 0 };
-        self.add_last(Task { check: Rc::clone(check), plan: Arc::clone(plan), work });
+        self.add_last(Task { check: Rc::clone(check), plan: Rc::clone(plan), work });
     }
 
     /// Adds a loan. No request waits for it.
-    pub fn lend(&mut self, asks: Rc<Check>, plan: Arc<Plan>, (units, of): (u32, Subject)) {
+    pub fn lend(&mut self, asks: Rc<Check>, plan: Rc<Plan>, (units, of): (u32, Subject)) {
         self.add_last(Task { check: asks, plan, work: Work::Lend { units, of } });
     }
 
@@ -125,7 +124,7 @@ impl Queue {
     ///
     /// Settlements of one subject share a task: refunds to one grant, releases of permits that expire together, and all charges, because a
     /// charge does not depend on the grant.
-    pub fn settle(&mut self, Settlement { check, due, receipt }: Settlement, plan: &Arc<Plan>) -> bool {
+    pub fn settle(&mut self, Settlement { check, due, receipt }: Settlement, plan: &Rc<Plan>) -> bool {
         for task in self.settlements.iter_mut().rev().take(SETTLEMENTS_LOOKED_AT) {
             if let Work::Settle { due: other, receipt: from } = &mut task.work
                 && let Some(both) = other.with(due)
@@ -147,7 +146,7 @@ impl Queue {
         let has_room = self.settlements.len() < most;
         if has_room {
             let work = Work::Settle { due, receipt };
-            self.settlements.push_back(Task { check, plan: Arc::clone(plan), work });
+            self.settlements.push_back(Task { check, plan: Rc::clone(plan), work });
         }
         has_room
     }
@@ -299,9 +298,9 @@ mod tests {
         Rc::new(Check::one(0, format!("{{p|{subject}}}")))
     }
 
-    fn plan() -> Arc<Plan> {
+    fn plan() -> Rc<Plan> {
         let limit = LeakyBucket::new(1, Micros::from_secs(1), 5, Micros::ZERO).unwrap().into();
-        Arc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }], Options::default()).unwrap())
+        Rc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }], Options::default()).unwrap())
     }
 
     fn settlement(check: &Rc<Check>, due: Due, receipt: &Rc<Outcome>) -> Settlement {
@@ -496,7 +495,7 @@ mod tests {
         let Task { check, plan, work } = &waiting.task;
         let Work::Ask { waiters, advance } = work else { panic!("{work:?}") };
         let work = Work::Ask { waiters: waiters.clone(), advance: *advance };
-        let task = Task { check: Rc::clone(check), plan: Arc::clone(plan), work };
+        let task = Task { check: Rc::clone(check), plan: Rc::clone(plan), work };
         Command { form: waiting.form, tasks: InlineVec::One(task) }
     }
 

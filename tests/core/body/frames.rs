@@ -64,7 +64,7 @@ fn frames() {
 /// The values read in a stream do not depend on where it is cut.
 #[test]
 fn cut_at_every_byte() {
-    let paths = std::sync::Arc::new(weir::body::Paths::new(&["usage.outputTokens", "text"]).unwrap());
+    let paths = std::rc::Rc::new(weir::body::Paths::new(&["usage.outputTokens", "text"]).unwrap());
     let stream = [
         event("contentBlockDelta", br#"{"text": "{\"usage\": {\"outputTokens\": 9}}"}"#),
         message(b"", b""),

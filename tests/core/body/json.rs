@@ -2,7 +2,7 @@
 //! Named JSON documents, in the manner of JSONTestSuite (<https://github.com/nst/JSONTestSuite>): which are JSON, and what is
 //! found in them.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -279,7 +279,7 @@ fn json_lines() {
 
 #[test]
 fn when_an_error_is_known() {
-    let paths = Arc::new(Paths::new(&[]).unwrap());
+    let paths = Rc::new(Paths::new(&[]).unwrap());
     let rows = [
         ("JSON", Form::Json, "{\"a\": 1}", None),
         ("JSON that is cut off", Form::Json, "{\"a\": 1", None),
@@ -291,7 +291,7 @@ fn when_an_error_is_known() {
         ("the beginning of a message", Form::Frames, "\0\0\0\x20\0\0\0\0", None),
     ];
     table::each(rows.into_iter().map(|(name, form, body, wanted)| {
-        let mut scanner = Scanner::new(form, Arc::clone(&paths));
+        let mut scanner = Scanner::new(form, Rc::clone(&paths));
         scanner.feed(body.as_bytes());
         let found = scanner.error();
         scanner.feed(b"   ");

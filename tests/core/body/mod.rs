@@ -13,17 +13,17 @@ mod properties;
 mod providers;
 mod sums;
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use weir::body::{Form, Paths, Scanner, Unreadable, Value};
 
 /// A scanner that has read the whole body in these chunks, and what `end` has returned.
 fn read<'a>(
     form: Form,
-    paths: &Arc<Paths>,
+    paths: &Rc<Paths>,
     chunks: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Scanner, Result<(), Unreadable>) {
-    let mut scanner = Scanner::new(form, Arc::clone(paths));
+    let mut scanner = Scanner::new(form, Rc::clone(paths));
     chunks.into_iter().for_each(|chunk| scanner.feed(chunk));
     let end = scanner.end();
     (scanner, end)
@@ -32,7 +32,7 @@ fn read<'a>(
 /// The end of the body, and the last value at each path: `ok: 5 "x" -`. In a JSON document, a value that is not the only one has a `?`
 /// before it.
 fn found(form: Form, paths: &[&str], body: &[u8]) -> String {
-    let paths = Arc::new(Paths::new(paths).unwrap());
+    let paths = Rc::new(Paths::new(paths).unwrap());
     let show = |(scanner, end)| shown(&scanner, form, paths.count(), end);
     let whole = show(read(form, &paths, [body]));
     for size in [1, 2, 3, 7] {

@@ -6,7 +6,7 @@
 //! - Anthropic, Messages: `message_start` has the input tokens inside `message`, each `message_delta` the output tokens so far.
 //! - Gemini: `usageMetadata` in each chunk, with the totals so far; a stream is one JSON array, or events with `alt=sse`.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -119,7 +119,7 @@ fn tokens_of_a_response() {
         ("Gemini", Form::Json, GEMINI.to_owned(), "8", "31"),
         ("Gemini, streamed", Form::EventStream, GEMINI_STREAM.to_owned(), "8", "31"),
     ];
-    let paths = Arc::new(Paths::new(&PATHS).unwrap());
+    let paths = Rc::new(Paths::new(&PATHS).unwrap());
     let one = || Weight::parse("1").unwrap();
     let input = Sum::new(vec![(one(), (0..5).collect())]).unwrap();
     let output = Sum::new(vec![(one(), (5..10).collect())]).unwrap();

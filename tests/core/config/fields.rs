@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Every field reaches what it is for.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -311,7 +311,7 @@ fn every_word_of_a_response_counts() {
         Config::parse(json(&text).as_bytes()).unwrap().response
     };
     let template = |kind, text| Some(Template::new(kind, text).unwrap());
-    let own = |own| Some(Arc::new(own));
+    let own = |own| Some(Rc::new(own));
     #[rustfmt::skip]
     let rows = [
         (r#""warning_header": true"#, Settings { warns: true, ..Settings::default() }),

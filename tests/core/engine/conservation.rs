@@ -42,7 +42,7 @@ fn all(command: &Command, task: &Task, random: &mut Random) -> Reply {
 }
 
 fn reply(command: &Command, task: &Task, granted: i64, random: &mut Random) -> Reply {
-    let mut numbers = vec![granted, micros(START)];
+    let mut numbers = Vec::new();
     // Buckets go before concurrency in the script.
     for limit in command.plan.limits() {
         let extra = match limit {
@@ -56,7 +56,7 @@ fn reply(command: &Command, task: &Task, granted: i64, random: &mut Random) -> R
         let wait = if granted < task.requests { [30_000, 2][usize::from(random.below(2) == 0)] } else { 0 };
         numbers.extend([5, wait, 60_000_000, extra]);
     }
-    Reply::Numbers(numbers)
+    answer(granted, &numbers)
 }
 
 /// Each request has subjects of its own, or three subjects are shared by all.

@@ -289,10 +289,7 @@ fn what_else_is_denied_does_not_wait() {
     let both = format!("{rate}, {}", queued(PLACES, "2s", 100));
     let denied_by = |bucket: Micros, places: Micros| {
         let number = |wait: Micros| if wait == Micros::ZERO { [5, 0, 1, 0] } else { [0, micros(wait), 1, 0] };
-        let mut reply = vec![0, micros(START)];
-        reply.extend(number(bucket));
-        reply.extend(number(places));
-        Reply::Numbers(reply)
+        answer(0, &[number(bucket), number(places)].concat())
     };
     for (name, bucket, places, decided) in [
         ("by places alone", Micros::ZERO, secs(30), None),
@@ -616,8 +613,8 @@ mod property {
                 // Its reply is lost, and its permits end with their ttl.
                 let place = self.in_flight.iter().position(|(batch, _)| batch.id == id).unwrap();
                 for reply in self.in_flight.remove(place).1 {
-                    if let Reply::Numbers(numbers) = reply {
-                        self.held.remove(&numbers[5]);
+                    if let Reply::Check(answers) = reply {
+                        self.held.remove(&answers[0].limits[0].extra);
                     }
                 }
             }

@@ -290,9 +290,7 @@ fn at_the_border_of_intervals_each_has_its_write() {
     let mut worker = Worker::configured(&recording(r#"{"interval": "1m"}"#, ALLOW, &[policy(BUCKET)]));
     for stream in 1..=200 {
         assert_eq!(worker.arrive(stream, &[&format!("s{}", stream % 100)]), None);
-        let Reply::Numbers(mut numbers) = granted(1) else { panic!("numbers") };
-        numbers[1] = micros(START.plus(if stream <= 100 { ms(0) } else { MINUTE }));
-        worker.answer([Reply::Numbers(numbers)]);
+        worker.answer([granted(1).at(START.plus(if stream <= 100 { ms(0) } else { MINUTE }))]);
         worker.close(stream);
     }
     worker.idle(ms(5_200));
@@ -307,9 +305,7 @@ fn a_request_counts_in_the_interval_of_its_grant() {
     let mut worker = Worker::configured(&config);
     for (stream, at) in [(1, START), (2, START.plus(MINUTE))] {
         assert_eq!(worker.arrive_costing(10, stream, &["ann"]), None);
-        let Reply::Numbers(mut numbers) = granted(1) else { panic!("numbers") };
-        numbers[1] = micros(at);
-        worker.answer([Reply::Numbers(numbers)]);
+        worker.answer([granted(1).at(at)]);
     }
     worker.respond(2);
     worker.close(2);

@@ -197,7 +197,7 @@ fn conditions() {
 
 #[cfg(not(target_arch = "wasm32"))]
 mod properties {
-    use std::sync::Arc;
+    use std::rc::Rc;
 
     use proptest::prelude::*;
     use weir::body::{Ambiguous, Fields, HtmlForm};
@@ -213,7 +213,7 @@ mod properties {
     }
 
     fn field(form: &str, cuts: &[usize]) -> Option<Result<Option<String>, Ambiguous>> {
-        let mut fields = Fields::new(&HtmlForm::Urlencoded, Arc::from([String::from("user")]));
+        let mut fields = Fields::new(&HtmlForm::Urlencoded, Rc::from([String::from("user")]));
         let mut from = 0;
         for &cut in cuts.iter().filter(|cut| **cut < form.len()) {
             if cut >= from {

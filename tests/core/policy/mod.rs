@@ -1501,8 +1501,6 @@ mod usage;
 
 #[cfg(not(target_arch = "wasm32"))]
 mod properties {
-    use std::sync::LazyLock;
-
     use proptest::prelude::*;
     use weir::config::{Config, Evaluation};
     use weir::policy::key::{LONGEST_TAG, Tag};
@@ -1774,14 +1772,16 @@ mod properties {
                 request("GET /").path(format!("{path}?{query}")),
                 |sample: Sample, line| sample.header("x-a", line),
             );
-            static CONFIGS: LazyLock<Vec<(&str, Config, Config)>> = LazyLock::new(|| {
-                let both = |(row, condition, ..): &(&'static str, &str, &str, bool)| {
-                    let about = policy(&format!(r#""match": {condition}"#));
-                    (*row, about, policy(&format!(r#""exempt": [{condition}]"#)))
+            thread_local! {
+                static CONFIGS: &'static [(&'static str, Config, Config)] = {
+                    let both = |(row, condition, ..): &(&'static str, &str, &str, bool)| {
+                        let about = policy(&format!(r#""match": {condition}"#));
+                        (*row, about, policy(&format!(r#""exempt": [{condition}]"#)))
+                    };
+                    MATCHES.iter().map(both).collect::<Vec<_>>().leak()
                 };
-                MATCHES.iter().map(both).collect()
-            });
-            for (row, about, exempt) in CONFIGS.iter() {
+            }
+            for (row, about, exempt) in CONFIGS.with(|configs| *configs) {
                 let asked = |config: &Config| matches!(config.evaluate(&sample), Evaluation::Check(_));
                 prop_assert!(asked(about) || asked(exempt), "{row}");
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fields of HTML forms in parts (`multipart/form-data`). The hostile rows are forms made to get round a policy.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -331,7 +331,7 @@ fn cut_at_every_byte() {
 /// The field `user` of a form; `None` if the form is unreadable.
 fn read(pieces: &[&[u8]]) -> Option<Result<Option<String>, Ambiguous>> {
     let form = HtmlForm::of(TYPE.as_bytes(), b"").unwrap();
-    let mut fields = Fields::new(&form, Arc::from([String::from("user")]));
+    let mut fields = Fields::new(&form, Rc::from([String::from("user")]));
     pieces.iter().for_each(|piece| fields.feed(piece));
     fields.end();
     (!fields.is_unreadable()).then(|| fields.only("user").map(|text| text.map(str::to_owned)))

@@ -2,7 +2,7 @@
 //! Hosts, pairs and bodies at the bounds of what is read.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use weir::config::{Config, Evaluation};
 use weir::request::body::{Body, Wanted};
@@ -101,7 +101,7 @@ fn a_body_is_waited_for_unless_it_is_there() {
 
 #[test]
 fn bodies_at_their_bound() {
-    let wanted = Arc::new(Wanted::new(vec!["n".into()], 8).expect("a path"));
+    let wanted = Rc::new(Wanted::new(vec!["n".into()], 8).expect("a path"));
     for (name, chunks, is_unreadable) in [
         ("the longest", &["{\"n\":1} "][..], false),
         ("a byte more, after the document", &["{\"n\":1} ", " "], true),
@@ -122,7 +122,7 @@ fn bodies_at_their_bound() {
 
 #[test]
 fn a_value_that_needs_no_body_leaves_the_body_awaited() {
-    let wanted = Arc::new(Wanted::new(vec!["n".into()], 8).expect("a path"));
+    let wanted = Rc::new(Wanted::new(vec!["n".into()], 8).expect("a path"));
     let (sample, trust) = (Sample::default().header("content-length", "7"), Trust::default());
     let request = Request::new(&sample, &trust).before_body(&wanted);
     assert!(!request.awaits_body());

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::rc::Rc;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -23,8 +23,10 @@ use weir::time::Micros;
 /// Three policies: `a` with two limits in the draft's style, `b` in the other, `c` without headers. A limit of `a`
 /// and one of `c` have the same name.
 fn config() -> &'static Config {
-    static CONFIG: LazyLock<Config> = LazyLock::new(|| Config::parse(TEXT.as_bytes()).unwrap());
-    &CONFIG
+    thread_local! {
+        static CONFIG: &'static Config = Box::leak(Box::new(Config::parse(TEXT.as_bytes()).unwrap()));
+    }
+    CONFIG.with(|config| *config)
 }
 
 const TEXT: &str = r#"{"policies": [
@@ -92,7 +94,7 @@ fn overridden(answer: CheckAnswer, policy: usize, counts: &[[u64; 3]]) -> CheckA
     let own = configured.iter().zip(counts).map(|(limit, counts)| limit.with_counts(*counts).unwrap());
     match answer {
         CheckAnswer::Store(decision) => {
-            CheckAnswer::Store(Decision { own: Some(Arc::new(own.collect())), ..decision })
+            CheckAnswer::Store(Decision { own: Some(Rc::new(own.collect())), ..decision })
         }
         other => other,
     }

@@ -144,12 +144,8 @@ fn tests() -> Vec<(String, Test)> {
     }
     for overrides in [Overrides::Ignored, Overrides::Read] {
         let name = format!("every set of limits compiles, overrides {overrides:?}");
-        add(name, Box::new(move |_| compiles(overrides, &spec::each())));
+        add(name, Box::new(move |_| compiles(overrides)));
     }
-    // A script of limits that go into debt has all variables of the one without.
-    let name = "every set of limits in debt compiles".to_owned();
-    add(name, Box::new(|_| compiles(Overrides::Ignored, &spec::each_indebted())));
-    add("sets of limits with debt and without compile".to_owned(), Box::new(|_| compiles_mixed()));
     add("a log of 10,000 grants takes a bounded number of calls".to_owned(), Box::new(|_| bounded()));
     add("NOSCRIPT, then EVAL, then EVALSHA".to_owned(), Box::new(|_| noscript()));
     add("cluster: the limits of a subject share a slot".to_owned(), Box::new(|_| cluster()));
@@ -866,13 +862,13 @@ fn many(redis: &Redis, limit: Limit, options: Options) -> Result<(), Failed> {
 }
 
 /// Limits for each fragment that these have, overrides read or not: what is linked is all that counts.
-fn fragments(overrides: Overrides, each: &[(&str, Limit)]) -> Vec<Limit> {
+fn fragments(overrides: Overrides) -> Vec<Limit> {
     let mut seen = std::collections::HashSet::new();
     let source = |limit: &Limit| {
         let named = NamedLimit { name: "limit".to_owned(), limit: limit.clone() };
         Plan::new(vec![named], Options { overrides, ..Options::default() }).unwrap().source().to_owned()
     };
-    let mut limits: Vec<_> = each.iter().map(|(_, limit)| limit.clone()).collect();
+    let mut limits: Vec<_> = spec::each().into_iter().map(|(_, limit)| limit).collect();
     limits.retain(|limit| seen.insert(source(limit)));
     limits
 }
@@ -893,10 +889,10 @@ fn multisets(of: &[Limit], size: usize) -> Vec<Vec<Limit>> {
 /// functions around it and 250 registers, and reports an excess only when it compiles the script.
 ///
 /// Tried are all sets of up to four limits, and all of the largest size: with several classes, which have more variables than
-/// one; every second one with a ban. Of sets of the largest size with more than two kinds, each is loaded as the script for many
-/// subjects, which has the most variables, and every `step`-th as all the others.
-fn compiles(overrides: Overrides, each: &[(&str, Limit)]) -> Result<(), Failed> {
-    let limits = fragments(overrides, each);
+/// one; every second one with a ban. Of sets of the largest size with more than two kinds, each is loaded as a check, which has the most
+/// variables, and every 16th as all the others. Debts change no script.
+fn compiles(overrides: Overrides) -> Result<(), Failed> {
+    let limits = fragments(overrides);
     println!("{} fragments", limits.len());
     let small = (1..=4).flat_map(|size| multisets(&limits, size));
     let sets = small.chain(multisets(&limits, MAX_LIMITS));
@@ -904,40 +900,6 @@ fn compiles(overrides: Overrides, each: &[(&str, Limit)]) -> Result<(), Failed> 
         let kinds = set.chunk_by(|one, other| one == other).count();
         set.len() <= 4 || kinds <= 2 || place.is_multiple_of(16)
     };
-    all_compile(overrides, sets, whole)
-}
-
-/// The same of sets with limits in debt and limits without: all of up to two, and of the largest size all pairs of kinds, and sets of
-/// many kinds, drawn at random but always the same.
-fn compiles_mixed() -> Result<(), Failed> {
-    const DRAWN: usize = 800;
-    let both: Vec<_> = spec::each().into_iter().chain(spec::each_indebted()).collect();
-    let limits = fragments(Overrides::Ignored, &both);
-    println!("{} fragments", limits.len());
-    let small = (1..=2).flat_map(|size| multisets(&limits, size));
-    let pairs = multisets(&limits, 2).into_iter().flat_map(|pair| {
-        (1..MAX_LIMITS).map(move |of_one| {
-            let (one, other) = (vec![pair[0].clone(); of_one], vec![pair[1].clone(); MAX_LIMITS - of_one]);
-            [one, other].concat()
-        })
-    });
-    let mut state = 1u64;
-    let mut draw = || {
-        // Of Knuth's linear congruential generator the upper bits.
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        limits[(state >> 33) as usize % limits.len()].clone()
-    };
-    let drawn: Vec<Vec<Limit>> = (0..DRAWN).map(|_| (0..MAX_LIMITS).map(|_| draw()).collect()).collect();
-    all_compile(Overrides::Ignored, small.chain(pairs).chain(drawn), |_, _| true)
-}
-
-/// Loads the scripts of all these sets, every second one with a ban. `whole` says for which sets all scripts are loaded; for the others
-/// only the script for many subjects is.
-fn all_compile(
-    overrides: Overrides,
-    sets: impl Iterator<Item = Vec<Limit>>,
-    whole: impl Fn(usize, &[Limit]) -> bool,
-) -> Result<(), Failed> {
     // A server of its own: the scripts that others use must not be flushed.
     let Some(server) = Redis::start() else { return Err("no redis-server".into()) };
     let mut redis = server.connect();
@@ -960,9 +922,8 @@ fn all_compile(
             }
             Err(invalid) => return Err(format!("{invalid:?}: {set:?}").into()),
         };
-        let [check, check_all, settle, release] = plan.sources();
-        let every: &[&str] =
-            if whole(place, &set) { &[check_all, check, settle, release] } else { &[check_all] };
+        let [check, settle, release] = plan.sources();
+        let every: &[&str] = if whole(place, &set) { &[check, settle, release] } else { &[check] };
         for source in every {
             resp::array_header(&mut commands, 3);
             for word in [b"SCRIPT".as_slice(), b"LOAD", source.as_bytes()] {
@@ -1272,26 +1233,30 @@ fn crowd(redis: &Redis, limits: &[Limit]) -> Result<(), Failed> {
     const CONNECTIONS: usize = 50;
     let mut store = Store::new(redis, limits.to_vec());
     let end = store.check(None, NONE).at.plus(Micros::from_secs(1));
-    let (plan, tag): (&Plan, &[u8]) = (&store.plan, &store.tag);
+    let read = |plan: &Plan, reply: &[u8]| plan.outcome(&resp::decode(reply).unwrap().unwrap().0).unwrap();
+    let tag: &[u8] = &store.tag;
+    // Each thread has a plan of its own, which threads cannot share.
     let ask = |mut connection: Connection| {
-        let mut command = Vec::new();
+        let (plan, mut command) = (plan(limits.to_vec()), Vec::new());
         plan.check(tag, ONE, None, Form::Evalsha, &mut command);
-        let mut answers: Vec<Outcome> = Vec::new();
-        while answers.last().is_none_or(|answer| answer.at < end) {
+        let (mut replies, mut at) = (Vec::new(), Micros::ZERO);
+        while at < end {
             let reply = connection.pipeline(&command, 1).remove(0);
-            let answer = plan.outcome(&resp::decode(&reply).unwrap().unwrap().0).unwrap();
+            let answer = read(&plan, &reply);
+            at = answer.at;
             // As a client would that heeds retry-after, so that fifty of them fit two cores.
             if let RetryAfter::After(span) = answer.retry_after() {
                 std::thread::sleep(Duration::from_micros(span.0.min(1_000)));
             }
-            answers.push(answer);
+            replies.push(reply);
         }
-        answers
+        replies
     };
-    let mut answers: Vec<Outcome> = std::thread::scope(|scope| {
+    let replies: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let crowd: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(move || ask(redis.connect()))).collect();
         crowd.into_iter().flat_map(|client| client.join().unwrap()).collect()
     });
+    let mut answers: Vec<Outcome> = replies.iter().map(|reply| read(&store.plan, reply)).collect();
     // Within a microsecond, a grant leaves less for those that come later.
     answers.sort_by_key(|answer| {
         let remaining = answer.limits.last().unwrap().remaining;

@@ -286,27 +286,20 @@ fn luacheck() -> Result<(), Failed> {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lua");
     std::fs::create_dir_all(&directory)?;
     let each = || spec::each().into_iter().map(|(_, limit)| limit);
-    let indebted = || spec::each_indebted().into_iter().map(|(_, limit)| limit);
     let mut policies: Vec<Vec<Limit>> = each().map(|limit| vec![limit]).collect();
     policies.extend([each().take(MAX_LIMITS).collect(), each().rev().take(MAX_LIMITS).collect()]);
-    policies.extend(indebted().map(|limit| vec![limit]));
-    policies.extend([indebted().take(MAX_LIMITS).collect(), indebted().rev().take(MAX_LIMITS).collect()]);
-    policies.push(each().step_by(2).take(4).chain(indebted().step_by(2).take(4)).collect());
     let named = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
     let ban = || spec::bans().remove(0).ban;
     for (i, ((limits, overrides, ban), classes)) in policies
         .into_iter()
         .flat_map(|limits| [(limits.clone(), Overrides::Ignored), (limits, Overrides::Read)])
-        .filter(|(limits, overrides)| {
-            *overrides == Overrides::Ignored || limits.iter().all(|of| of.debt() == 0)
-        })
         .flat_map(|(limits, overrides)| [(limits.clone(), overrides, None), (limits, overrides, ban())])
         .flat_map(|policy| [(policy.clone(), Classes::One), (policy, Classes::Several)])
         .enumerate()
     {
         let limits = limits.into_iter().enumerate().map(named).collect();
         let plan = Plan::new(limits, Options { overrides, ban, classes })?;
-        for (source, name) in plan.sources().into_iter().zip(["check", "check_all", "settle", "release"]) {
+        for (source, name) in plan.sources().into_iter().zip(["check", "settle", "release"]) {
             std::fs::write(directory.join(format!("{i}.{name}.lua")), source)?;
         }
     }

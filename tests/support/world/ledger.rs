@@ -69,16 +69,15 @@ pub enum Did {
 
 impl Did {
     pub(super) fn of(command: &Command, task: &Task, reply: &Reply) -> Self {
-        let Reply::Numbers(numbers) = reply else { return Self::Settled };
-        match task.verb {
-            Verb::Check => {}
-            Verb::Renew => return Self::Renewed { permit: numbers[0] },
-            Verb::Refund | Verb::Release => return Self::Settled,
-        }
+        let answer = match (task.verb, reply) {
+            (Verb::Check, Reply::Check(answers)) => &answers[0],
+            (Verb::Renew, Reply::Numbers(numbers)) => return Self::Renewed { permit: numbers[0] },
+            _ => return Self::Settled,
+        };
         let mut limits = command.plan.limits().iter();
         let permits = limits.position(|limit| matches!(limit, Limit::Concurrency(_)));
-        let permit = permits.filter(|_| numbers[0] > 0).map(|place| numbers[2 + 4 * place + 3]);
-        Self::Granted { requests: numbers[0], permit }
+        let permit = permits.filter(|_| answer.granted > 0).map(|place| answer.limits[place].extra);
+        Self::Granted { requests: answer.granted, permit }
     }
 }
 

@@ -295,7 +295,7 @@ fn permits(limits: &[Limit], question: &[i64]) -> Vec<Permits> {
 /// The receipt that a settlement brings: when it was charged, and what each limit answered.
 fn receipt(question: &[i64]) -> Outcome {
     let unsigned = |number: i64| u64::try_from(number).expect("not negative");
-    let limits = question[1..].chunks_exact(3).map(|answer| LimitOutcome {
+    let limits = question[1..].chunks_exact(4).map(|answer| LimitOutcome {
         remaining: answer[0],
         reset: Micros(unsigned(answer[1])),
         refunded: unsigned(answer[2]),
