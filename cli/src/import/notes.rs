@@ -192,6 +192,16 @@ impl Notes {
         }
     }
 
+    /// Says when weir cannot read the parameter or the cookie of this variable of nginx, because servers read it differently.
+    pub fn of_pair(variable: &str) -> Option<&'static str> {
+        if variable.starts_with("arg_") {
+            return Some("a parameter is unreadable whose name differs in case, or whose value has a wrong escape (`%zz`)");
+        }
+        variable.starts_with("cookie_").then_some(
+            "a cookie is unreadable whose name differs in case, or whose value has a wrong escape (`%zz`) or a quote within it",
+        )
+    }
+
     /// In the order of the files. Notes that say the same are together.
     fn sorted(&self) -> Vec<Same<'_>> {
         let mut notes: Vec<_> = self.all.iter().collect();

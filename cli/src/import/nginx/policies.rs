@@ -140,7 +140,7 @@ impl Scope<'_> {
             if let Some(why) = unknown {
                 notes.add(Note::new(self.zone.directive, format!("its key cannot be told: {why}"), KEY));
             }
-            note_differences(key, self.zone.directive, notes);
+            note_differences(key, self.zone.directive, true, notes);
             if subject.is_joined {
                 let why = "nginx joins the variables, so that two requests with different variables may have one key; weir keeps them apart, also an empty one from one that is missing";
                 notes.add(Note::new(self.zone.directive, why, ""));
