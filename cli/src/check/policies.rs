@@ -17,10 +17,11 @@ use weir::request::client_ip::{Network, Proxies};
 use weir::script::Overrides;
 use weir::time::Micros;
 
-pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
+/// `authenticates`: a filter before weir verifies who a client is. `names_header`: the configuration has `client_address.header`.
+pub fn warnings(config: &Config, authenticates: bool, names_header: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     store(config, &mut found);
-    trust(config, &mut found);
+    trust(config, names_header, &mut found);
     for (index, policy) in config.policies.iter().enumerate() {
         let at = format!("policies[{index}]");
         costs(policy, &at, &mut found);
@@ -202,12 +203,16 @@ fn is_too_wide(network: &Network) -> bool {
     network.prefix() < 16 && !is_private
 }
 
-fn trust(config: &Config, found: &mut Vec<Finding>) {
-    if config.trust.header() == "forwarded" && !config.trust.is_connection() {
+fn trust(config: &Config, names_header: bool, found: &mut Vec<Finding>) {
+    if config.trust.header() == "forwarded" {
         let reason = "an entry of `Forwarded` (RFC 7239) is no plain address, as in `for=192.0.2.1;proto=https`, and weir does not read it: \
                       every client has the address of the connection";
         let advice = "Let your proxies append to X-Forwarded-For, and name that header";
         found.push(warning(code::FORWARDED_HEADER, "client_address.header", reason, advice));
+    } else if names_header && config.trust.is_connection() {
+        let reason = "without `trusted_hops` or `trusted_networks` weir reads no header: every client has the address of the connection";
+        let advice = "Say which proxies you trust, or remove `header`";
+        found.push(warning(code::UNREAD_HEADER, "client_address.header", reason, advice));
     }
     let Proxies::Networks(networks) = config.trust.proxies() else { return };
     for (place, network) in networks.iter().enumerate().filter(|(_, network)| is_too_wide(network)) {

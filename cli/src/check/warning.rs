@@ -51,6 +51,7 @@ codes! {
     HELD_PERMITS = "held-permits";
     TRUSTS_EVERYBODY = "trusts-everybody";
     FORWARDED_HEADER = "forwarded-header";
+    UNREAD_HEADER = "unread-header";
     UNVERIFIED_SUBJECT = "unverified-subject";
     UNHASHED_CREDENTIAL = "unhashed-credential";
     PLAIN_HASH = "plain-hash";
