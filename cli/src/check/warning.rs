@@ -47,6 +47,7 @@ codes! {
     SHORT_DEADLINE = "short-deadline";
     RARE_SYNC = "rare-sync";
     LARGE_LOG = "large-log";
+    SHORT_TTL = "short-ttl";
     WARNED_ALWAYS = "warned-always";
     HELD_PERMITS = "held-permits";
     TRUSTS_EVERYBODY = "trusts-everybody";
