@@ -40,7 +40,7 @@ pub fn print(policy: &Policy, check: &Check, out: &mut impl io::Write) -> io::Re
         if is_free(check) {
             writeln!(
                 out,
-                "  requests of this path use no tokens, so it costs 0 after its response, unless that states usage: at most {} units",
+                "  this path uses no tokens: in the end the request costs 0, or what its response says was used, at most {} units",
                 shown.max
             )?;
         } else {
@@ -113,7 +113,8 @@ fn name(count: Count, prices: &Prices) -> String {
 /// The prices of the model that the request names, in words.
 fn priced(prices: &Prices, row: Option<u16>) -> String {
     let whose = match row {
-        Some(row) if row != usage::NO_MODEL => "prices of the model that the request names",
+        Some(usage::NO_MODEL) => "the highest prices, if the response names no model of the table",
+        Some(_) => "prices of the model that the request names",
         _ => "the request names no model of the table, so the highest prices",
     };
     let each: Vec<_> =
