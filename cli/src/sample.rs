@@ -93,7 +93,8 @@ impl RequestFlags {
         }
         for line in &self.headers {
             // The name of a pseudo-header, such as `:scheme`, begins with a colon.
-            let (colon, rest) = line.trim_start().strip_prefix(':').map_or(("", line.as_str()), |rest| (":", rest));
+            let (colon, rest) =
+                line.trim_start().strip_prefix(':').map_or(("", line.as_str()), |rest| (":", rest));
             let (name, value) = rest.split_once(':').ok_or_else(|| format!("{line:?} is not NAME: VALUE"))?;
             sample = sample.header(&format!("{colon}{}", name.trim()), value.trim());
         }

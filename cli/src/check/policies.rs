@@ -429,7 +429,8 @@ fn any_target(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Findin
     if !policy.subject.iter().any(is_of_client) {
         return;
     }
-    let may_be_any = |part: &Part| Target::of(part).is_some_and(|target| !target.is_one_of_few(&policy.matcher));
+    let may_be_any =
+        |part: &Part| Target::of(part).is_some_and(|target| !target.is_one_of_few(&policy.matcher));
     let Some(place) = policy.subject.iter().position(may_be_any) else { return };
     let is_of_few = |part: &Part| {
         Target::of(part).is_none_or(|target| target.is_one_of_few(&policy.matcher))

@@ -23,11 +23,12 @@ pub fn doubt<'a>(condition: &'a Condition, request: &Request<'a>) -> Option<Stri
 /// The first condition in this one whose result depends on how the request is read.
 fn first_doubt<'a>(condition: &'a Condition, request: &Request<'a>) -> Option<&'a Condition> {
     match condition {
-        Condition::All(each) | Condition::Any(each) => each.iter().find_map(|each| first_doubt(each, request)),
+        Condition::All(each) | Condition::Any(each) => {
+            each.iter().find_map(|each| first_doubt(each, request))
+        }
         Condition::Not(inner) => first_doubt(inner, request),
         one => {
-            let is_certain =
-                one.holds(request, OnAmbiguity::Fails) == one.holds(request, OnAmbiguity::Holds);
+            let is_certain = one.holds(request, OnAmbiguity::Fails) == one.holds(request, OnAmbiguity::Holds);
             (!is_certain).then_some(one)
         }
     }
@@ -35,10 +36,7 @@ fn first_doubt<'a>(condition: &'a Condition, request: &Request<'a>) -> Option<&'
 
 /// How a condition of a `deny` list holds.
 pub fn holds(doubt: Option<&str>) -> String {
-    doubt.map_or_else(
-        || String::from("holds"),
-        |doubt| format!("counts as true because {doubt} {UNCERTAIN}"),
-    )
+    doubt.map_or_else(|| String::from("holds"), |doubt| format!("counts as true because {doubt} {UNCERTAIN}"))
 }
 
 const UNCERTAIN: &str = "cannot be read or has several readings";

@@ -41,7 +41,10 @@ impl Explanation<'_> {
         }
         if !self.unknown.is_empty() {
             let names = self.unknown.join(", ");
-            writeln!(out, "attributes that only Envoy knows, and that count as absent here: {names} (--attribute gives one)")?;
+            writeln!(
+                out,
+                "attributes that only Envoy knows, and that count as absent here: {names} (--attribute gives one)"
+            )?;
         }
         answer::print(&self.answer, out)
     }

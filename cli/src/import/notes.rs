@@ -196,7 +196,9 @@ impl Notes {
     /// Says when weir cannot read the parameter or the cookie of this variable of nginx, because servers read it differently.
     pub fn of_pair(variable: &str) -> Option<&'static str> {
         if variable.starts_with("arg_") {
-            return Some("a parameter is unreadable whose name differs in case, or whose value has a wrong escape (`%zz`)");
+            return Some(
+                "a parameter is unreadable whose name differs in case, or whose value has a wrong escape (`%zz`)",
+            );
         }
         variable.starts_with("cookie_").then_some(
             "a cookie is unreadable whose name differs in case, or whose value has a wrong escape (`%zz`) or a quote within it",
