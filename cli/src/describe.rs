@@ -25,21 +25,35 @@ pub(super) fn condition(of: &Condition) -> String {
             });
             format!("the host is {}", each.collect::<Vec<_>>().join(" or "))
         }
-        Condition::Header(name, test) => format!("the header {name} {}", value(test)),
-        Condition::Query(name, _, test) => {
-            format!("the query parameter {} {}", name.escape_ascii(), value(test))
-        }
-        Condition::Cookie(name, test) => format!("the cookie {} {}", name.escape_ascii(), value(test)),
-        Condition::Attribute(property, test) => {
-            format!("the attribute {} {}", property.path.join("."), value(test))
-        }
-        Condition::Body(path, test) => format!("the {} {}", body(path), value(test)),
+        Condition::Header(_, test)
+        | Condition::Query(_, _, test)
+        | Condition::Cookie(_, test)
+        | Condition::Attribute(_, test)
+        | Condition::Body(_, test) => format!("{} {}", tested(of), value(test)),
         Condition::Route(names) => format!("the route is {}", one_of(names)),
         Condition::Time(test) => time(test),
         Condition::ClientAddress(networks) => {
             let each: Vec<String> = networks.iter().map(ToString::to_string).collect();
             format!("the client is in {}", each.join(" or "))
         }
+    }
+}
+
+/// What a condition tests.
+pub(super) fn tested(of: &Condition) -> String {
+    match of {
+        Condition::All(_) | Condition::Any(_) | Condition::Not(_) => String::from("the request"),
+        Condition::Path(_) => String::from("the path"),
+        Condition::Method(_) => String::from("the method"),
+        Condition::Host(_) => String::from("the host"),
+        Condition::Header(name, _) => format!("the header {name}"),
+        Condition::Query(name, ..) => format!("the query parameter {}", name.escape_ascii()),
+        Condition::Cookie(name, _) => format!("the cookie {}", name.escape_ascii()),
+        Condition::Attribute(property, _) => format!("the attribute {}", property.path.join(".")),
+        Condition::Body(path, _) => format!("the {}", body(path)),
+        Condition::Route(_) => String::from("the route"),
+        Condition::ClientAddress(_) => String::from("the client's address"),
+        Condition::Time(_) => String::from("the time"),
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct RequestFlags {
     /// The host. By default `localhost`.
     #[arg(long, help_heading = "Request")]
     host: Option<String>,
-    /// A header. Repeat it for several, also of one name.
+    /// A header, or a pseudo-header such as `:scheme: https`. Repeat it for several, also of one name.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Request")]
     headers: Vec<String>,
     /// The address of the connection, as Envoy sees it. By default `127.0.0.1`.
@@ -30,7 +30,7 @@ pub(super) struct RequestFlags {
     body: Option<String>,
     /// An Envoy attribute, such as `xds.route_name=reports`. If names contain dots, separate them with `/`:
     /// `metadata/filter_metadata/envoy.filters.http.jwt_authn/jwt_payload/sub=alice`. weir derives the `request` attributes from the
-    /// headers.
+    /// headers; `weir explain` names those that it lacks.
     #[arg(long = "attribute", value_name = "PATH=VALUE", help_heading = "Request")]
     properties: Vec<String>,
 }
@@ -58,8 +58,8 @@ impl RequestFlags {
         body: Option<String>,
     ) -> Self {
         let [method, path, host] = [method, path, host].map(Some);
-        let properties = vec![format!("request.scheme={scheme}")];
-        Self { method, path, host, headers, client: None, body, properties }
+        let headers = core::iter::once(format!(":scheme: {scheme}")).chain(headers).collect();
+        Self { method, path, host, headers, client: None, body, properties: Vec::new() }
     }
 
     /// This request of `other`, with what is said of it here: the client's address, attributes and further headers.
@@ -92,8 +92,11 @@ impl RequestFlags {
             sample = sample.host(host);
         }
         for line in &self.headers {
-            let (name, value) = line.split_once(':').ok_or_else(|| format!("{line:?} is not NAME: VALUE"))?;
-            sample = sample.header(name.trim(), value.trim());
+            // The name of a pseudo-header, such as `:scheme`, begins with a colon.
+            let (colon, rest) =
+                line.trim_start().strip_prefix(':').map_or(("", line.as_str()), |rest| (":", rest));
+            let (name, value) = rest.split_once(':').ok_or_else(|| format!("{line:?} is not NAME: VALUE"))?;
+            sample = sample.header(&format!("{colon}{}", name.trim()), value.trim());
         }
         if let Some(body) = &self.body {
             sample = sample.with_body(body);

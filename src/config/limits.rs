@@ -228,8 +228,8 @@ object! {
     static CONCURRENCY: ConcurrencyFields = "concurrency", "A number of requests in flight at once.";
     name: Text = name(),
     limit: Count<u64> = units().required("The most requests in flight."),
-    ttl: Duration = period().default("\"60s\"", "After how long a request counts as finished when its end was not reported, \
-        because the proxy crashed."),
+    ttl: Duration = period().default("\"60s\"", "After how long a request counts as finished if its proxy has crashed. While a \
+        request runs, a worker renews its permit three times in each `ttl`, so a request may take longer."),
     retry_after: Option<Duration> = duration(Micros::from_secs(1), Micros::from_secs(3600)).optional("The `Retry-After` of a \
         rejection when all permits are held: your estimate of when one is free. By default the rejection has no `Retry-After`, \
         because a permit is free when a request ends, and weir does not know when."),

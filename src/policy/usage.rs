@@ -164,7 +164,7 @@ static APIS: [Api; 7] = [
 /// In place of the row of a model: the request is for none, and uses no tokens.
 pub const NO_MODEL: u16 = u16::MAX;
 
-/// The endings of paths that use no tokens.
+/// The endings of paths that use no tokens. A slash may follow.
 const FREE: [&[u8]; 7] = [
     b"/count_tokens",
     b":countTokens",
@@ -174,6 +174,10 @@ const FREE: [&[u8]; 7] = [
     b"/cancel",
     b":cancel",
 ];
+
+/// What stands behind the version in paths that use no tokens, whatever follows. The tokens of a batch, of a fine-tuning job, of a cached
+/// content and of a conversation (Mistral's answer at once) are used, and so these are not here.
+const FREE_OBJECTS: [&[u8]; 4] = [b"files", b"uploads", b"vector_stores", b"containers"];
 
 /// The field in which a request names its model.
 const REQUESTED_MODEL: &str = "model";
@@ -426,16 +430,17 @@ fn path<'r>(request: &'r Request<'_>) -> Option<&'r [u8]> {
     path.resolved().split(|&byte| byte == b'?').next()
 }
 
-/// True if a request uses no tokens: it counts them, moderates a text, cancels a response, or is for files.
+/// True if a request uses no tokens: it counts them, moderates a text, cancels a response, or is for files and what holds them.
 #[must_use]
 pub fn is_free(request: &Request<'_>) -> bool {
     let Some(path) = path(request) else { return false };
+    let path = path.strip_suffix(b"/").unwrap_or(path);
     let mut before: &[u8] = b"";
     FREE.iter().any(|end| path.ends_with(end))
         || path.split(|&byte| byte == b'/').any(|segment| {
             let is_version = matches!(before, b"v1" | b"v1beta" | b"openai");
             before = segment;
-            is_version && segment == b"files"
+            is_version && FREE_OBJECTS.contains(&segment)
         })
 }
 

@@ -100,6 +100,24 @@ impl Sample {
         Self { body: Some(body.as_ref().to_vec()), ..self }
     }
 
+    /// True if it says whether the request has this attribute: the attribute was given, or follows from the request itself. Of the others
+    /// only Envoy knows.
+    #[must_use]
+    pub fn knows(&self, path: &[&str]) -> bool {
+        !matches!(self.property(path), Ok(None))
+            || matches!(path, ["request", "headers", _] | ["request", "referer" | "useragent"])
+    }
+
+    /// The length of its body in bytes, as Envoy knows it after the headers.
+    fn size(&self) -> Option<i64> {
+        let stated = self.headers.iter().find(|(name, _)| name == "content-length");
+        match (stated, &self.body) {
+            (Some((_, length)), _) => core::str::from_utf8(length).ok()?.parse().ok(),
+            (None, Some(body)) => i64::try_from(body.len()).ok(),
+            (None, None) => (!self.has_body()).then_some(0),
+        }
+    }
+
     fn read<T>(&self, name: &str, value: T) -> Result<T, Unreadable> {
         if self.unreadable.contains(name) { Err(Unreadable) } else { Ok(value) }
     }
@@ -139,9 +157,11 @@ impl Attributes for Sample {
         self.body.as_deref()
     }
 
-    /// Returns the given attribute; for attributes of the request itself, what Envoy derives from its headers.
+    /// Returns the given attribute; for attributes of the request itself, what Envoy derives from its headers. A number or a time is eight
+    /// bytes in Envoy's order, the lowest first.
     fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         let target = || self.header(":path").map(|path| path.unwrap_or_default());
+        let number = |number: i64| Cow::Owned(number.to_le_bytes().to_vec());
         let cut = |target: &Cow<'_, [u8]>| target.iter().position(|byte| *byte == b'?');
         let value = match (self.properties.get(&path.join("\0")), path) {
             (Some(value), _) => Some(Cow::Borrowed(value.as_slice())),
@@ -150,6 +170,12 @@ impl Attributes for Sample {
             (None, ["request", "host"]) => self.header(":authority")?,
             (None, ["request", "referer"]) => self.header("referer")?,
             (None, ["request", "useragent"]) => self.header("user-agent")?,
+            (None, ["request", "scheme"]) => self.header(":scheme")?,
+            (None, ["request", "size"]) => self.size().map(number),
+            // Nanoseconds.
+            (None, ["request", "time"]) => {
+                self.at.and_then(|at| Some(number(i64::try_from(at.0).ok()?.saturating_mul(1_000))))
+            }
             (None, ["request", "id"]) => self.header("x-request-id")?,
             (None, ["request", "headers", name]) => self.header(&name.to_ascii_lowercase())?,
             (None, ["request", "url_path"]) => {

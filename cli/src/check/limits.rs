@@ -14,6 +14,7 @@ pub fn warnings(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
         let list = list(tier, at);
         logs(policy, tier, &list, found);
         warned_always(tier, &list, found);
+        short_ttl(tier, &list, found);
     }
 }
 
@@ -84,5 +85,22 @@ fn warned_always(tier: &Tier, list: &str, found: &mut Vec<Finding>) {
             ),
             "Remove `warn_at_percent`, or write it at a limit of an hour, a day or a month",
         ));
+    }
+}
+
+/// A permit is renewed three times in its `ttl`. Below this, a renewal that is a little late comes after the permit has expired.
+const SHORTEST_TTL: Micros = Micros::from_secs(1);
+
+fn short_ttl(tier: &Tier, list: &str, found: &mut Vec<Finding>) {
+    for (place, limit) in tier.plan.limits().iter().enumerate() {
+        let Limit::Concurrency(permits) = limit else { continue };
+        if permits.ttl() < SHORTEST_TTL {
+            let reason = format!(
+                "a worker renews a permit three times within {}: if a renewal is late, a request that still runs no longer counts",
+                duration_text(permits.ttl())
+            );
+            let advice = "Write at least 1s; the default is 60s";
+            found.push(warning(code::SHORT_TTL, format!("{list}[{place}].ttl"), reason, advice));
+        }
     }
 }

@@ -9,18 +9,20 @@ use crate::finding::Finding;
 use weir::config::Config;
 use weir::limit::{Ask, Limit, RetryAfter, Subject};
 use weir::policy::cost::{Cost, CostSource};
-use weir::policy::matcher::Condition;
+use weir::policy::matcher::{Condition, HostTest, PathTest};
 use weir::policy::settle::TrueCost;
 use weir::policy::subject::{OnMissing, Part, Source};
 use weir::policy::{Across, Mode, OnFailure, Policy, Tier};
+use weir::request::Property;
 use weir::request::client_ip::{Network, Proxies};
 use weir::script::Overrides;
 use weir::time::Micros;
 
-pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
+/// `authenticates`: a filter before weir verifies who a client is. `names_header`: the configuration has `client_address.header`.
+pub fn warnings(config: &Config, authenticates: bool, names_header: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     store(config, &mut found);
-    trust(config, &mut found);
+    trust(config, names_header, &mut found);
     for (index, policy) in config.policies.iter().enumerate() {
         let at = format!("policies[{index}]");
         costs(policy, &at, &mut found);
@@ -202,12 +204,16 @@ fn is_too_wide(network: &Network) -> bool {
     network.prefix() < 16 && !is_private
 }
 
-fn trust(config: &Config, found: &mut Vec<Finding>) {
-    if config.trust.header() == "forwarded" && !config.trust.is_connection() {
+fn trust(config: &Config, names_header: bool, found: &mut Vec<Finding>) {
+    if config.trust.header() == "forwarded" {
         let reason = "an entry of `Forwarded` (RFC 7239) is no plain address, as in `for=192.0.2.1;proto=https`, and weir does not read it: \
                       every client has the address of the connection";
         let advice = "Let your proxies append to X-Forwarded-For, and name that header";
         found.push(warning(code::FORWARDED_HEADER, "client_address.header", reason, advice));
+    } else if names_header && config.trust.is_connection() {
+        let reason = "without `trusted_hops` or `trusted_networks` weir reads no header: every client has the address of the connection";
+        let advice = "Say which proxies you trust, or remove `header`";
+        found.push(warning(code::UNREAD_HEADER, "client_address.header", reason, advice));
     }
     let Proxies::Networks(networks) = config.trust.proxies() else { return };
     for (place, network) in networks.iter().enumerate().filter(|(_, network)| is_too_wide(network)) {
@@ -359,10 +365,97 @@ fn is_unverified(part: &Part) -> Option<String> {
         // Envoy removes these from what clients send, or writes them itself.
         Source::Header(name) => !name.starts_with("x-envoy-") && name != "x-forwarded-client-cert",
         Source::Cookie(_) | Source::Query(..) | Source::Body(..) | Source::Credential(_) => true,
-        Source::Attribute(property) => property.path.starts_with(&["request", "headers"].map(String::from)),
+        Source::Attribute(property) => matches!(
+            names(property).as_slice(),
+            ["request", "headers", ..] | ["request", "useragent" | "referer" | "query" | "path" | "id"]
+        ),
         _ => false,
     };
     is_chosen.then(|| describe::part(part))
+}
+
+fn names(property: &Property) -> Vec<&str> {
+    property.path.iter().map(String::as_str).collect()
+}
+
+/// The part of a request that says what is requested.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Path,
+    Segment(usize),
+    Host,
+}
+
+impl Target {
+    fn of(part: &Part) -> Option<Self> {
+        match &part.source {
+            Source::Path(_) => Some(Self::Path),
+            Source::PathSegment(index) => Some(Self::Segment(*index)),
+            Source::Host => Some(Self::Host),
+            Source::Attribute(property) => match names(property).as_slice() {
+                ["request", "url_path"] => Some(Self::Path),
+                ["request", "host"] => Some(Self::Host),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// True if a condition holds only for a few values of it.
+    fn is_one_of_few(self, condition: &Condition) -> bool {
+        match (condition, self) {
+            (Condition::All(all), _) => all.iter().any(|each| self.is_one_of_few(each)),
+            (Condition::Any(any), _) => !any.is_empty() && any.iter().all(|each| self.is_one_of_few(each)),
+            (Condition::Path(PathTest::Exact(..)), Self::Path | Self::Segment(_)) => true,
+            (Condition::Path(PathTest::Regex(pattern)), Self::Path | Self::Segment(_)) => {
+                !pattern.exact.text().contains(['*', '+'])
+            }
+            (Condition::Path(PathTest::Prefix(prefix)), Self::Segment(index)) => {
+                prefix.split(|byte| *byte == b'/').count() > index
+            }
+            (Condition::Host(hosts), Self::Host) => {
+                hosts.iter().all(|host| matches!(host, HostTest::Exact(_)))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// True if the part tells clients apart, and not what they request.
+fn is_of_client(part: &Part) -> bool {
+    match &part.source {
+        Source::Method | Source::Literal(_) => false,
+        Source::Attribute(property) if matches!(names(property).as_slice(), ["xds", ..]) => false,
+        _ => Target::of(part).is_none(),
+    }
+}
+
+/// Notes that a client has a limit for each path or host, if it can invent these, and no other policy limits the client.
+fn any_target(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
+    if !policy.subject.iter().any(is_of_client) {
+        return;
+    }
+    let may_be_any =
+        |part: &Part| Target::of(part).is_some_and(|target| !target.is_one_of_few(&policy.matcher));
+    let Some(place) = policy.subject.iter().position(may_be_any) else { return };
+    let is_of_few = |part: &Part| {
+        Target::of(part).is_none_or(|target| target.is_one_of_few(&policy.matcher))
+            && (!is_of_client(part) || policy.subject.iter().any(|own| is_same_source(own, part)))
+    };
+    let bounds = |other: &Policy| {
+        (bounds_addresses(other) || other.mode == Mode::Enforce && other.subject.iter().all(is_of_few))
+            && !exclude(&other.matcher, &policy.matcher)
+    };
+    if config.policies.iter().any(bounds) {
+        return;
+    }
+    let part = policy.subject.get(place).map(describe::part).unwrap_or_default();
+    found.push(note(
+        code::UNVERIFIED_SUBJECT,
+        format!("{at}.subject[{place}]"),
+        format!("a client may write another {part} in each request, and has the whole limit each time"),
+        "If the upstream does the same work for any, write a second policy without this part, or name the values in `match`",
+    ));
 }
 
 /// True if no client can choose the subjects of the policy, and each of its requests has one.
@@ -379,7 +472,7 @@ fn unverified(config: &Config, index: usize, authenticates: bool, at: &str, foun
     let parts = policy.subject.iter().enumerate();
     let Some((place, part)) = parts.filter_map(|(place, part)| Some((place, is_unverified(part)?))).next()
     else {
-        return;
+        return any_target(config, policy, at, found);
     };
     let bounded = |other: &Policy| bounds_addresses(other) && !exclude(&other.matcher, &policy.matcher);
     if authenticates || config.policies.iter().any(bounded) {
@@ -497,10 +590,14 @@ fn is_stricter(strict: &Policy, loose: &Policy) -> bool {
             .all(|loose| strict_tier.plan.limits().iter().any(|strict| limits_no_less(strict, loose)))
 }
 
+fn is_same_source(one: &Part, other: &Part) -> bool {
+    format!("{:?}", one.source) == format!("{:?}", other.source)
+}
+
 fn same_subjects(one: &[Part], other: &[Part]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).all(|(one, other)| {
-            format!("{:?}", one.source) == format!("{:?}", other.source)
+            is_same_source(one, other)
                 && (one.on_missing, one.on_multiple) == (other.on_missing, other.on_multiple)
         })
 }

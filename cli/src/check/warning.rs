@@ -47,10 +47,12 @@ codes! {
     SHORT_DEADLINE = "short-deadline";
     RARE_SYNC = "rare-sync";
     LARGE_LOG = "large-log";
+    SHORT_TTL = "short-ttl";
     WARNED_ALWAYS = "warned-always";
     HELD_PERMITS = "held-permits";
     TRUSTS_EVERYBODY = "trusts-everybody";
     FORWARDED_HEADER = "forwarded-header";
+    UNREAD_HEADER = "unread-header";
     UNVERIFIED_SUBJECT = "unverified-subject";
     UNHASHED_CREDENTIAL = "unhashed-credential";
     PLAIN_HASH = "plain-hash";

@@ -17,9 +17,12 @@ impl Explanation<'_> {
             "client": self.client,
             "region": self.config.regions.all.first().map(|region| &region.name).filter(|name| !name.is_empty()),
             "enquiry": self.enquiry.as_ref().map(|(method, path)| json!({ "method": method, "path": path })),
-            "list": listed.map(|of| json!({ "name": of.list, "index": of.at, "condition": of.condition })),
+            "list": listed.map(|of| json!({
+                "name": of.list, "index": of.at, "condition": of.condition, "doubt": of.doubt,
+            })),
             "policies": self.policies.iter().map(|ruled| ruled.json(commands)).collect::<Vec<_>>(),
             "not_evaluated": self.unevaluated.as_deref().unwrap_or_default(),
+            "unknown_attributes": self.unknown,
             "answer": self.answer.json(),
         })
     }

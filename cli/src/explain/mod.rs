@@ -31,7 +31,7 @@ use super::region::{Counted, InRegion};
 use super::sample::RequestFlags;
 use super::store::{Login, Memory, Redis};
 use super::{Ended, Failure, Found, date, failed, request, words};
-use rulings::listed_condition;
+use rulings::{doubt, listed_condition};
 use weir::config::{Config, Evaluation, Step};
 use weir::decision::{CheckAnswer, Decision};
 use weir::limit::{Outcome, RetryAfter, Subject};
@@ -117,6 +117,8 @@ pub(super) struct Explanation<'a> {
     policies: Vec<Ruled<'a>>,
     /// If the request is denied without Redis: the policies that are not evaluated.
     unevaluated: Option<Vec<&'a str>>,
+    /// The attributes that were asked for, and that only Envoy knows. They counted as absent.
+    unknown: Vec<String>,
     answer: Answer,
 }
 
@@ -125,6 +127,8 @@ struct Listed {
     list: &'static str,
     at: usize,
     condition: String,
+    /// The part of the request that cannot be read, or has several readings, if it holds only therefore.
+    doubt: Option<String>,
 }
 
 struct Ruled<'a> {
@@ -189,7 +193,8 @@ impl<'a> Asking<'a> {
         let config = self.config;
         let sample = &sample.clone().at(self.now());
         let body = request::body(config, sample);
-        let request = request::request(config, sample, body.as_ref());
+        let watched = request::Watched::new(sample);
+        let request = request::request(config, &watched, body.as_ref());
         let client = request.client().ok().flatten().map(|client| client.to_string());
         let source = Attributes::property(sample, &["source", "address"]).ok().flatten();
         let is_local =
@@ -204,10 +209,13 @@ impl<'a> Asking<'a> {
                 enquiry = Some((method.escape_ascii().to_string(), target.escape_ascii().to_string()));
             }
             Step::Denied(at) => {
-                listed = Some(Listed { list: "deny", at, condition: listed_condition(&config.deny, at) });
+                let doubt = config.deny.conditions().get(at).and_then(|listed| doubt(listed, &request));
+                let condition = listed_condition(&config.deny, at);
+                listed = Some(Listed { list: "deny", at, condition, doubt });
             }
             Step::Exempt(at) => {
-                listed = Some(Listed { list: "exempt", at, condition: listed_condition(&config.exempt, at) });
+                let condition = listed_condition(&config.exempt, at);
+                listed = Some(Listed { list: "exempt", at, condition, doubt: None });
             }
             Step::Policy(index, ruling) => rulings.push((index, ruling.clone())),
         });
@@ -226,7 +234,8 @@ impl<'a> Asking<'a> {
             policies.push(Ruled { policy, ruling, words, counted, asked });
         }
         let answer = self.answer(&evaluation, sample, &policies);
-        Ok(Explanation { config, client, appended, enquiry, listed, policies, unevaluated, answer })
+        let unknown = watched.unknown();
+        Ok(Explanation { config, client, appended, enquiry, listed, policies, unevaluated, unknown, answer })
     }
 
     /// The limits of a policy that applies, if the filter asks them.

@@ -12,6 +12,48 @@ pub fn listed_condition(list: &Conditions, index: usize) -> String {
     list.conditions().get(index).map(describe::condition).unwrap_or_default()
 }
 
+/// Returns the part of the request that cannot be read, or has several readings, if a condition holds only therefore.
+pub fn doubt<'a>(condition: &'a Condition, request: &Request<'a>) -> Option<String> {
+    if condition.holds(request, OnAmbiguity::Fails) || !condition.holds(request, OnAmbiguity::Holds) {
+        return None;
+    }
+    first_doubt(condition, request).map(describe::tested)
+}
+
+/// The first condition in this one whose result depends on how the request is read.
+fn first_doubt<'a>(condition: &'a Condition, request: &Request<'a>) -> Option<&'a Condition> {
+    match condition {
+        Condition::All(each) | Condition::Any(each) => {
+            each.iter().find_map(|each| first_doubt(each, request))
+        }
+        Condition::Not(inner) => first_doubt(inner, request),
+        one => {
+            let is_certain = one.holds(request, OnAmbiguity::Fails) == one.holds(request, OnAmbiguity::Holds);
+            (!is_certain).then_some(one)
+        }
+    }
+}
+
+/// How a condition of a `deny` list holds.
+pub fn holds(doubt: Option<&str>) -> String {
+    doubt.map_or_else(|| String::from("holds"), |doubt| format!("counts as true because {doubt} {UNCERTAIN}"))
+}
+
+const UNCERTAIN: &str = "cannot be read or has several readings";
+
+/// Says if a policy applies only because part of the request cannot be read, or is not exempt therefore.
+fn doubts<'a>(policy: &'a Policy, request: &Request<'a>) -> String {
+    let mut said = String::new();
+    if let Some(doubt) = doubt(&policy.matcher, request) {
+        said.push_str(&format!("; `match` counts as true because {doubt} {UNCERTAIN}"));
+    }
+    let mut exempt = policy.exempt.conditions().iter().enumerate();
+    if let Some((index, doubt)) = exempt.find_map(|(index, each)| Some((index, doubt(each, request)?))) {
+        said.push_str(&format!("; exempt[{index}] counts as false because {doubt} {UNCERTAIN}"));
+    }
+    said
+}
+
 pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> String {
     let part = |index: &usize| policy.part(*index).map(describe::part).unwrap_or_default();
     match ruling {
@@ -32,7 +74,9 @@ pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) 
         Ruling::Denied(denial) => {
             let why = match denial {
                 Denial::Listed(index) => {
-                    format!("deny[{index}] holds: {}", listed_condition(&policy.deny, *index))
+                    let listed = policy.deny.conditions().get(*index);
+                    let holds = holds(listed.and_then(|listed| doubt(listed, request)).as_deref());
+                    format!("deny[{index}] {holds}: {}", listed_condition(&policy.deny, *index))
                 }
                 Denial::Absent(index) => format!("the request has no {}", part(index)),
                 Denial::Ambiguous(index) => {
@@ -67,7 +111,8 @@ pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) 
             };
             let class = class(policy, check, request);
             let reserved = usage::reserved(policy, request);
-            format!("matches{tier}, cost {}{reserved}{scale}{class}{counters}{mode}", check.cost)
+            let doubts = doubts(policy, request);
+            format!("matches{tier}, cost {}{reserved}{scale}{class}{counters}{mode}{doubts}", check.cost)
         }
     }
 }

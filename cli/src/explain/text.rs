@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::{Asked, Explanation, Ruled, Would, answer, limits, usage};
+use super::{Asked, Explanation, Ruled, Would, answer, limits, rulings, usage};
 use crate::words::{self, span};
 use weir::limit::RetryAfter;
 use weir::policy::{Across, Check, Mode, Policy, Ruling, key};
@@ -23,7 +23,8 @@ impl Explanation<'_> {
         }
         if let Some(listed) = &self.listed {
             let what = if listed.list == "deny" { "denied" } else { "exempt from all policies" };
-            writeln!(out, "{what}: {}[{}] holds, {}", listed.list, listed.at, listed.condition)?;
+            let holds = rulings::holds(listed.doubt.as_deref());
+            writeln!(out, "{what}: {}[{}] {holds}, {}", listed.list, listed.at, listed.condition)?;
         }
         for ruled in &self.policies {
             writeln!(out, "policy {}: {}", ruled.policy.name, ruled.words)?;
@@ -37,6 +38,13 @@ impl Explanation<'_> {
                 names => format!("; not evaluated: {}", names.join(", ")),
             };
             writeln!(out, "the request is denied without asking Redis{rest}")?;
+        }
+        if !self.unknown.is_empty() {
+            let names = self.unknown.join(", ");
+            writeln!(
+                out,
+                "attributes that only Envoy knows, and that count as absent here: {names} (--attribute gives one)"
+            )?;
         }
         answer::print(&self.answer, out)
     }

@@ -37,22 +37,32 @@ pub fn unknown_model(request: &Request<'_>) -> String {
 pub fn print(policy: &Policy, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
     for (usage, shown) in policy.settle.usages() {
         let later = shown.max.saturating_sub(check.cost);
-        writeln!(
-            out,
-            "  the response says what was used, at most {} units: up to {later} of them are charged after it",
-            shown.max
-        )?;
+        if is_free(check) {
+            writeln!(
+                out,
+                "  this path uses no tokens: in the end the request costs 0, or what its response says was used, at most {} units",
+                shown.max
+            )?;
+        } else {
+            writeln!(
+                out,
+                "  the response says what was used, at most {} units: up to {later} of them are charged after it",
+                shown.max
+            )?;
+        }
         for (name, paths) in paths(usage) {
             writeln!(out, "    {name}: {}", paths.join(", "))?;
-        }
-        if check.requested == Some(usage::NO_MODEL) {
-            writeln!(out, "    requests of this path use no tokens: a response without usage costs nothing")?;
         }
         if usage.prices.is_by_model() {
             writeln!(out, "    {}", priced(&usage.prices, check.requested))?;
         }
     }
     Ok(())
+}
+
+/// True if a response without usage costs nothing.
+fn is_free(check: &Check) -> bool {
+    check.requested == Some(usage::NO_MODEL)
 }
 
 /// The same for programs.
@@ -63,6 +73,7 @@ pub fn json(policy: &Policy, check: &Check) -> Vec<Value> {
         json!({
             "max": shown.max,
             "charged_after": shown.max.saturating_sub(check.cost),
+            "uses_no_tokens": is_free(check),
             "paths": paths,
             "prices": usage.prices.is_by_model().then(|| priced(&usage.prices, check.requested)),
         })
@@ -102,7 +113,8 @@ fn name(count: Count, prices: &Prices) -> String {
 /// The prices of the model that the request names, in words.
 fn priced(prices: &Prices, row: Option<u16>) -> String {
     let whose = match row {
-        Some(row) if row != usage::NO_MODEL => "prices of the model that the request names",
+        Some(usage::NO_MODEL) => "the highest prices, if the response names no model of the table",
+        Some(_) => "prices of the model that the request names",
         _ => "the request names no model of the table, so the highest prices",
     };
     let each: Vec<_> =

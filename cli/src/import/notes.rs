@@ -161,11 +161,12 @@ impl Notes {
             let names_kind = ["plugin", "@type", "type_url"].contains(&name.as_str())
                 || name == "name"
                     && settings.is_some_and(|settings| !self.read.contains(&core::ptr::from_ref(settings)));
-            // Annotations name the plugins of Kong and the middlewares of Traefik, whose own names are free.
-            let names_others =
-                are_annotations && (name.ends_with("/plugins") || name.ends_with(".middlewares"));
-            let is_like = |text: &str| is_limit(text) || names_others && text.contains("limit");
-            let text = value.text().filter(|text| (names_kind || are_annotations) && is_like(text));
+            // Annotations name objects of other controllers, whose own names say nothing.
+            if are_annotations && OTHERS.iter().any(|end| name.ends_with(end)) {
+                self.add(elsewhere(file, place.line, name));
+                continue;
+            }
+            let text = value.text().filter(|text| (names_kind || are_annotations) && is_limit(text));
             if let Some(text) = text {
                 let what = if are_annotations { name } else { text };
                 self.add(rest(file, place.line, what));
@@ -190,6 +191,18 @@ impl Notes {
             "http_x_forwarded_proto" | "http_x_request_id" => Some("Envoy writes this header itself"),
             _ => None,
         }
+    }
+
+    /// Says when weir cannot read the parameter or the cookie of this variable of nginx, because servers read it differently.
+    pub fn of_pair(variable: &str) -> Option<&'static str> {
+        if variable.starts_with("arg_") {
+            return Some(
+                "a parameter is unreadable whose name differs in case, or whose value has a wrong escape (`%zz`)",
+            );
+        }
+        variable.starts_with("cookie_").then_some(
+            "a cookie is unreadable whose name differs in case, or whose value has a wrong escape (`%zz`) or a quote within it",
+        )
     }
 
     /// In the order of the files. Notes that say the same are together.
@@ -262,12 +275,29 @@ const LIMITS: [&str; 10] = [
     "serviceprotection",
 ];
 
+/// The ends of annotations that name what a controller runs: the plugins of Kong, a configuration of APISIX's plugins, the middlewares of
+/// Traefik, the policies of NGINX Inc.
+const OTHERS: [&str; 4] = ["/plugins", "/plugin-config-name", ".middlewares", "nginx.org/policies"];
+
 /// True if a setting of this name limits requests.
 fn is_limit(name: &str) -> bool {
     let letters: String = name.chars().filter(|next| next.is_alphanumeric()).collect();
     let letters = letters.to_ascii_lowercase();
     // Headers such as x-ratelimit-limit tell of limits only.
     !letters.starts_with("xratelimit") && LIMITS.iter().any(|word| letters.contains(word))
+}
+
+/// A note about an annotation that names what another controller runs.
+fn elsewhere(file: usize, line: usize, what: &str) -> Note {
+    let instead = match what {
+        _ if what.starts_with("konghq.com/") => "Import it with `weir import kong`",
+        _ if what.starts_with("k8s.apisix.apache.org/") => {
+            "Import its ApisixPluginConfig with `weir import apisix`"
+        }
+        _ => "If it limits, write the policy by hand",
+    };
+    let why = "it names what another controller runs, which may limit requests, and this command does not read that";
+    Note::at(file, line, what, why, instead)
 }
 
 /// A note about what no importer reads at its place.

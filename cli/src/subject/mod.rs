@@ -88,7 +88,19 @@ impl Selection {
         }
         let is_wanted = |policy: &Policy| self.policy.as_ref().is_none_or(|name| *name == policy.name);
         let found = match &self.subject {
-            Some(text) => by_name(config, text, is_wanted)?,
+            Some(text) => {
+                let found = by_name(config, text, is_wanted)?;
+                for subject in &found {
+                    if let Some(normal) = subject.normalised() {
+                        let name = &subject.policy.name;
+                        tell(&format!(
+                            "weir: warning: no request has the subject {}, because policy {name} has `normalize`: write --subject '{normal}'",
+                            subject.shown()
+                        ));
+                    }
+                }
+                found
+            }
             None => self.by_request(config, is_wanted)?,
         };
         if found.is_empty() {
@@ -195,6 +207,26 @@ fn by_name<'a>(
     Ok(vec![Subject { config, policy, checks, is_of_request: false }])
 }
 
+/// The value of a part of a subject in a key; `None` of one that is missing, or hashed.
+fn unescaped(text: &str) -> Option<Vec<u8>> {
+    let mut runs = text.split('%');
+    let mut value = runs.next()?.as_bytes().to_vec();
+    for run in runs {
+        let (digits, rest) = run.split_at_checked(2)?;
+        let is_escape = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        value.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_escape)?);
+        value.extend(rest.as_bytes());
+    }
+    Some(value)
+}
+
+/// A value as a key has it.
+fn escaped(value: &[u8]) -> String {
+    let mut tag = key::Tag::new("");
+    tag.part(Some(value));
+    tag.finish().trim_start_matches("{|").trim_end_matches('}').to_owned()
+}
+
 fn names(config: &Config) -> String {
     config.policies.iter().map(|policy| policy.name.as_str()).collect::<Vec<_>>().join(", ")
 }
@@ -207,6 +239,24 @@ impl<'a> Subject<'a> {
 
     pub fn tag(&self) -> &[u8] {
         self.checks.first().map(|check| check.tag.as_slice()).unwrap_or_default()
+    }
+
+    /// The tag that requests have in its place, if a part of it is not as `normalize` makes values.
+    fn normalised(&self) -> Option<String> {
+        let tag = core::str::from_utf8(self.tag()).ok()?;
+        let (name, subject) = tag.trim_start_matches('{').trim_end_matches('}').split_once('|')?;
+        let texts: Vec<&str> = subject.split('|').collect();
+        // A long subject is a hash.
+        if texts.len() != self.policy.subject.len() {
+            return None;
+        }
+        let each = texts.iter().zip(&self.policy.subject).map(|(text, part)| {
+            let value = unescaped(text).filter(|_| !part.normalize.is_none());
+            let normal = value.and_then(|value| Some(escaped(&part.normalize.apply(value.into())?)));
+            normal.unwrap_or_else(|| (*text).to_owned())
+        });
+        let normal = each.collect::<Vec<_>>().join("|");
+        (normal != subject && normal.len() <= key::LONGEST_SUBJECT).then(|| format!("{{{name}|{normal}}}"))
     }
 
     /// The same, for people.

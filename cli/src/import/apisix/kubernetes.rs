@@ -73,6 +73,7 @@ impl<'a> Cluster<'a, '_> {
 
     fn ingress(&mut self, of: &Object<'_>) {
         let Some((place, value)) = of.annotation(CONFIG) else { return };
+        self.notes.read(value);
         let why = "an Ingress of APISIX is not read, so these plugins are not imported";
         self.note(of, place, CONFIG, why, "Import what `adc dump` prints");
         self.used.extend(value.text().and_then(|name| self.config(of.namespace(), name)));

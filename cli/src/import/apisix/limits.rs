@@ -205,6 +205,10 @@ impl<'n> Writer<'n> {
                     "If a consumer has several credentials, name what is the same, such as `jwt_claim`",
                 );
             }
+            if let Some(unreadable) = Notes::of_pair(name) {
+                let why = format!("to weir {unreadable}: such a request gets 403");
+                self.note(plugin, "key", why, "Try the policy with `mode: shadow` first");
+            }
             if let Some(why) = Notes::of_header(name) {
                 self.note(plugin, "key", why, "Name in the `subject` what tells clients apart");
             }

@@ -51,8 +51,9 @@ pub struct Rule<'a> {
     pub dry_run: bool,
     pub directive: &'a Directive,
     pub body: Option<Body<'a>>,
-    /// The `error_page`, or the `return` there, whose body a rejection has, unless it is in `body`.
-    pub page: Option<&'a Directive>,
+    /// The `error_page`, or the `return` there, whose body a rejection has, unless it is in `body`. Blocks with the same rule may have
+    /// different ones.
+    pub pages: Vec<&'a Directive>,
 }
 
 impl Rule<'_> {
@@ -246,7 +247,8 @@ impl<'a> Level<'a> {
                     status: Option<u64>,
                     dry: Option<bool>| {
             let (status, body, page) = self.rejection(status.unwrap_or(503));
-            Rule { zone, excess: *excess, status, dry_run: dry.unwrap_or(false), directive, body, page }
+            let (dry_run, pages) = (dry.unwrap_or(false), page.into_iter().collect());
+            Rule { zone, excess: *excess, status, dry_run, directive, body, pages }
         };
         let requests = self.requests.iter().map(|limit| rule(limit, self.request_status, self.requests_dry));
         let connections =

@@ -74,13 +74,14 @@ fn response(rule: &Rule<'_>) -> Map {
     response
 }
 
-/// The ways in which limits are used, each once.
+/// The ways in which limits are used, each once, with the pages of all blocks that use it so.
 fn rules<'a>(servers: &[Server<'a>]) -> Vec<Rule<'a>> {
     let mut rules: Vec<Rule<'a>> = Vec::new();
     let all = servers.iter().flat_map(|server| &server.blocks).flat_map(|(_, level)| level.rules());
     for rule in all {
-        if !rules.iter().any(|other| other.is_like(&rule)) {
-            rules.push(rule);
+        match rules.iter_mut().find(|other| other.is_like(&rule)) {
+            Some(same) => same.pages.extend(rule.pages),
+            None => rules.push(rule),
         }
     }
     rules.sort_by_key(|rule| (rule.directive.file, rule.directive.line));
@@ -140,7 +141,7 @@ impl Scope<'_> {
             if let Some(why) = unknown {
                 notes.add(Note::new(self.zone.directive, format!("its key cannot be told: {why}"), KEY));
             }
-            note_differences(key, self.zone.directive, notes);
+            note_differences(key, self.zone.directive, true, notes);
             if subject.is_joined {
                 let why = "nginx joins the variables, so that two requests with different variables may have one key; weir keeps them apart, also an empty one from one that is missing";
                 notes.add(Note::new(self.zone.directive, why, ""));
@@ -196,7 +197,7 @@ impl Scope<'_> {
             let why = "nginx closes the connection at 444, and weir answers with this status";
             notes.add(Note::new(self.rule.directive, why, ""));
         }
-        if let Some(page) = self.rule.page {
+        for page in &self.rule.pages {
             let why = "nginx answers a rejected request with this, and weir with a body of its own";
             notes.add(Note::new(page, why, "Write `response: {body: …}`"));
         }

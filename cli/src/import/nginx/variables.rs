@@ -143,7 +143,7 @@ impl Expansion<'_, '_> {
         let mut cases = Cases::new();
         for (test, source) in self.expand(&parts(map.argument(0)), depth.saturating_add(1))? {
             let source = joined(source);
-            note_differences(&source, map, self.notes);
+            note_differences(&source, map, false, self.notes);
             if let [] | [Part::Text(_)] = source.as_slice() {
                 let text = if let [Part::Text(text)] = source.as_slice() { text.as_str() } else { "" };
                 let found = sorted(&entries, has_hosts).into_iter().find(|entry| is_entry(&entry.name, text));
@@ -210,26 +210,30 @@ impl Expansion<'_, '_> {
     }
 }
 
-/// Notes about variables that nginx reads a little otherwise.
-pub fn note_differences(parts: &[Part], directive: &Directive, notes: &mut Notes) {
+/// Notes about variables that nginx reads a little otherwise. `is_key`: they are parts of a subject, and not the source of a map.
+pub fn note_differences(parts: &[Part], directive: &Directive, is_key: bool, notes: &mut Notes) {
     for part in parts {
         let Part::Variable(name) = part else { continue };
-        let why = match name.split_once('_').map_or("", |(kind, _)| kind) {
-            "arg" => Some(
-                "nginx finds a parameter in capitals, too, and takes its value as it is sent; weir takes the name as it is written, and decodes both",
-            ),
-            "cookie" => Some(
-                "nginx finds a cookie in capitals, too, and keeps the quotes of its value; weir takes the name as it is written, and leaves out quotes",
-            ),
-            _ => Notes::of_header(name),
+        let (why, instead) = match (Notes::of_pair(name), Notes::of_header(name)) {
+            (Some(unreadable), _) => {
+                let nginx = if name.starts_with("arg_") {
+                    "nginx ignores case in the name of a parameter, and does not decode its value"
+                } else {
+                    "nginx ignores case in the name of a cookie, and keeps the quotes around its value"
+                };
+                let (weir, instead) = if is_key {
+                    ("such a request gets 403", "Try the policy with `mode: shadow` first")
+                } else {
+                    ("each test of it counts as true, and an exemption by it does not apply", "")
+                };
+                (format!("{nginx}. To weir {unreadable}: {weir}"), instead)
+            }
+            (None, Some(why)) => {
+                (why.to_owned(), "Add a limit on the address if clients may choose how they write it")
+            }
+            (None, None) => continue,
         };
-        if let Some(why) = why {
-            notes.add(Note::new(
-                directive,
-                format!("${name}: {why}"),
-                "Add a limit on the address if clients may choose how they write it",
-            ));
-        }
+        notes.add(Note::new(directive, format!("${name}: {why}"), instead));
     }
 }
 
