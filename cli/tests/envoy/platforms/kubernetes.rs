@@ -82,7 +82,7 @@ fn helm() -> Option<PathBuf> {
     program("WEIR_HELM")
 }
 
-/// What the users have: the Deployment of Istio's gateway, one with sidecars, or a Gateway.
+/// The resources that users have: the Deployment of Istio's gateway, one with sidecars, or a Gateway.
 const GATEWAY: &str = "
 apiVersion: apps/v1
 kind: Deployment
@@ -145,7 +145,7 @@ impl Kustomization {
         assert_eq!((status, error.as_str()), (0, ""), "{all:?}\n{out}");
     }
 
-    /// What kubectl makes of a folder in it: the resources, or why there are none.
+    /// The resources that kubectl makes of a folder in it, or its error.
     fn build(&self, folder: &str) -> Result<String, String> {
         let path = self.0.path().join(folder);
         let output = Command::new(kubectl().expect("kubectl"))
@@ -329,13 +329,13 @@ impl Chart {
         Self(folder)
     }
 
-    /// What Helm makes of it with these values over its own: the resources, or why there are none.
+    /// The resources that Helm makes of it with these values over its own, or its error.
     fn render(&self, values: &Value, namespace: &str) -> Result<String, String> {
         made_by_helm(&[(self, values)], namespace).remove(0)
     }
 }
 
-/// What Helm makes of charts with values. Helm has nothing against the charts themselves.
+/// The resources that Helm makes of charts with values, or its errors. `helm lint` accepts the charts themselves.
 fn made_by_helm(charts: &[(&Chart, &Value)], namespace: &str) -> Vec<Result<String, String>> {
     const SCRIPT: &str = "import json, sys
 from helm_python import chart
@@ -436,8 +436,8 @@ fn written_alike(text: &str) -> (Vec<Value>, bool) {
     (documents, shows_bodies)
 }
 
-/// What the chart of a configuration renders is what `weir render` makes of it. So is what another chart renders with its values, unless that
-/// one says why it does not.
+/// The chart of a configuration renders the resources that `weir render` makes of it. Another chart renders the same with its values, or says
+/// why it does not.
 fn in_step() {
     let simple = "policies: [{name: p, limits: [{name: l, algorithm: leaky_bucket, rate: 1/s, burst: 10}]}]";
     let stores: [&[&str]; 2] = [&[], &["--store", "cluster"]];
