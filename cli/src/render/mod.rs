@@ -462,14 +462,16 @@ fn remove_old(folder: &Path, option: &str, files: &[(String, String)]) -> Result
     let folders: BTreeSet<&Path> = written.iter().filter_map(|path| path.parent()).collect();
     for folder in folders {
         let said = |error: io::Error| format!("{}: {error}", words::file(folder));
-        for entry in fs::read_dir(folder).map_err(said)? {
-            let path = entry.map_err(said)?.path();
+        let entries = fs::read_dir(folder).map_err(said)?.map(|entry| entry.map(|entry| entry.path()));
+        for path in entries.collect::<io::Result<BTreeSet<PathBuf>>>().map_err(said)? {
             let Ok(text) = fs::read_to_string(&path) else { continue };
             let name = words::file(&path);
             match made_by(&text).filter(|(by, _)| *by == option && !written.contains(&path)) {
                 Some((_, true)) => {
                     fs::remove_file(&path).map_err(|error| format!("{name}: {error}"))?;
-                    tell(&format!("weir: {name}: removed, because `weir render {option}` no longer writes it"));
+                    tell(&format!(
+                        "weir: {name}: removed, because `weir render {option}` no longer writes it"
+                    ));
                 }
                 Some((_, false)) => tell(&format!(
                     "weir: {name}: edited, and `weir render {option}` no longer writes it: remove it if you do not need it"
