@@ -712,6 +712,8 @@ fn closed(schema: &mut Value) {
 
 fn fit_schemas() {
     let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    // The schemas of Kubernetes are those of OpenAPI 3.0.
+    compiler.set_default_draft(boon::Draft::V4);
     let mut compiled = BTreeMap::new();
     for entry in fs::read_dir(program("WEIR_CRDS").expect("a folder")).expect("a folder") {
         let text = fs::read_to_string(entry.expect("an entry").path()).expect("a file");
