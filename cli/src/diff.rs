@@ -16,7 +16,7 @@ use weir::policy::subject::Part;
 use weir::policy::{Policy, Tier};
 use weir::response::LimitView;
 
-/// What to compare.
+/// The two configurations to compare.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The present configuration.

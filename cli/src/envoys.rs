@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What weir needs of Envoy, by its version. docs/compatibility.md has the same table.
+//! The versions of Envoy that have what weir needs. docs/compatibility.md has the same table.
 
 use core::fmt;
 use core::str::FromStr;
@@ -53,7 +53,7 @@ const FIELDS: [(&str, Version, &str); 2] = [
     ("allow_on_headers_stop_iteration", SHOWS_BODIES, "no such field, and no policy that reads bodies"),
 ];
 
-/// What an Envoy of this version does not do with a file.
+/// The findings about parts of a file that an Envoy of this version refuses or ignores.
 pub(super) fn findings(source: &Source, limiters: &[Limiter<'_>], version: Version) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut refused = |place: Place, path: &str, since: Version, allowed: &str| {

@@ -29,7 +29,7 @@ pub struct Finding {
     pub severity: Severity,
     pub code: &'static str,
     pub place: Place,
-    /// The field that it is about; empty if the message says so.
+    /// The path of the field; empty if the message says so.
     pub path: String,
     /// The problem, and for a warning its consequence.
     pub reason: String,

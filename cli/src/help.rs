@@ -6,7 +6,7 @@ use clap::Command;
 /// A command, and its examples, which the transcripts run. `import nginx` is a command of the command `import`.
 type Member = (&'static str, &'static [&'static str]);
 
-/// What commands are for; the commands.
+/// The purpose of commands; the commands.
 const GROUPS: [(&str, &[Member]); 5] = [
     (
         "Configure",

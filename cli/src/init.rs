@@ -9,7 +9,7 @@ use super::tree::{Map, Tree};
 use super::{Ended, Found, failed, tell};
 use weir::config::{Config, Host};
 
-/// What to limit. What is not given is asked on a terminal, and is the default elsewhere.
+/// The limit to write. On a terminal the command asks for each option that is not given; elsewhere it uses the default.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The subject: `address`, `credential` (an API key or a token), `header:NAME`, `cookie:NAME`, or `jwt_claim:NAME` behind Envoy's

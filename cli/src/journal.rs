@@ -16,7 +16,7 @@ const PAGE: usize = 500;
 /// Numbers, in lines of JSON.
 const NUMBERS: [&str; 4] = ["cost", "used_percent", "age_ms", "skipped"];
 
-/// What to print.
+/// The entries to print.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The `store.key_prefix` of the configuration.

@@ -186,7 +186,7 @@ enum Command {
     Render(render::Arguments),
 }
 
-/// What carries a configuration.
+/// The hosts of a configuration.
 #[derive(Clone, Copy, ValueEnum)]
 enum Host {
     /// The plugin, `weir.wasm`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the SDK lacks: two ways in which Envoy pauses a request, and the variables of the environment.
+//! Calls that the SDK lacks: two ways in which Envoy pauses a request, and the variables of the environment.
 //!
 //! Envoy takes more answers from a callback than *continue* and *pause* (`FilterHeadersStatus` and `FilterDataStatus` of proxy-wasm-cpp-host,
 //! `include/proxy-wasm/context.h`). With the SDK's *pause* Envoy keeps the body of a paused request up to the listener's

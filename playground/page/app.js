@@ -409,9 +409,7 @@ async function begin() {
     $("link").select();
   });
   $("trace").addEventListener("click", () => {
-    const happened = new Set(runs.flatMap(({ result }) => result?.events ?? []).map(kindOf));
-  for (const each of document.querySelectorAll(".legend span")) each.hidden = !happened.has(each.firstElementChild.className);
-  const events = runs.find(({ result }) => result)?.result.events ?? [];
+    const events = runs.find(({ result }) => result)?.result.events ?? [];
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob(events.map((event) => event.line + "\n"), { type: "application/jsonl" }));
     link.download = "trace.jsonl";

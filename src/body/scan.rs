@@ -226,8 +226,8 @@ impl Scanner {
         self.values.get(path)
     }
 
-    /// True if the last document that had a number had a value at this path, too. False if that document was cut off, because then it is
-    /// unknown.
+    /// True if the newest document with a number also has a value at this path. If that document is cut off, weir cannot know, and this is
+    /// false.
     #[must_use]
     pub fn is_beside_last(&self, path: usize) -> bool {
         self.values.is_in_counting(path)

@@ -97,7 +97,7 @@ impl Values {
         }
     }
 
-    /// True if the last document that had a number had this value, too.
+    /// True if the newest document with a number also has a value at this path.
     pub(super) fn is_in_counting(&self, path: usize) -> bool {
         self.counting.contains(path)
     }

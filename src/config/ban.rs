@@ -21,7 +21,7 @@ object! {
             `factor` is 1."),
 }
 
-/// The longest of bans that grow longer, where the operator names none.
+/// The default of `max` if `factor` is above 1.
 const DEFAULT_MAX: Micros = Micros::from_secs(24 * 60 * 60);
 
 pub(super) fn read(view: &View<'_, BanFields>, errors: &mut Errors) -> Option<Ban> {

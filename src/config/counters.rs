@@ -11,7 +11,7 @@ use crate::limit::Invalid;
 use crate::policy::{Policy, Tier};
 use crate::script::Plan;
 
-/// Each policy needs the limits of the first one that counts under its name.
+/// Policies that share `counters` must have the same limits: each is compared with the first of them.
 pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &mut [Policy], errors: &mut Errors) {
     for (index, (view, policy)) in views.iter().zip(policies.iter()).enumerate() {
         let earlier = policies.iter().take(index);

@@ -233,7 +233,7 @@ pub enum Step<'a> {
     /// This condition of the global exempt list holds. The evaluation ends, unless the request is a quota request: then its own policy may
     /// follow.
     Exempt(usize),
-    /// The request is a quota request for the request of this method and path. All further steps are for that one.
+    /// A quota request asks about a request with this method and path. The steps that follow evaluate that other request.
     Enquiry(&'a [u8], &'a [u8]),
     /// The policy of this index decided so. The evaluation ends if this is a denial that is enforced.
     Policy(usize, &'a Ruling),

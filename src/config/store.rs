@@ -116,7 +116,7 @@ pub(super) fn read(store: &View<'_, StoreFields>, errors: &mut Errors) -> Store 
 }
 
 impl Store {
-    /// Whether the secret is in an environment variable that was not read.
+    /// True if the secret is in an environment variable that was not read.
     #[must_use]
     pub const fn lacks_secret(&self) -> bool {
         self.hash_secret_env.is_some() && !self.hasher.has_secret()

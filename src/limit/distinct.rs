@@ -66,7 +66,7 @@ impl Distinct {
         self.limit
     }
 
-    /// How long a value counts.
+    /// The time for which a value counts.
     #[must_use]
     pub const fn window(&self) -> Micros {
         self.window
@@ -85,7 +85,7 @@ impl Distinct {
         (values, values.iter().position(|value| value.member == member))
     }
 
-    /// How many more values may be used.
+    /// The number of further values that may be used.
     fn left(&self, values: &[Value]) -> i64 {
         0i64.saturating_add_unsigned(self.limit).saturating_sub_unsigned(values.len() as u64)
     }

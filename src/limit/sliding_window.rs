@@ -111,8 +111,8 @@ impl SlidingWindow {
         0i64.saturating_add_unsigned(self.limit).saturating_sub_unsigned(used)
     }
 
-    /// The first microsecond at which `need` units are left. Slot after slot leaves the window as a whole, until the
-    /// rest is a part of a slot.
+    /// The first microsecond at which `need` units are left. The oldest slots leave whole. If part of a slot is enough, the time is inside
+    /// that slot.
     fn free(&self, view: &SlotsState, need: u64) -> Micros {
         let spare = self.limit.saturating_sub(need);
         let mut slide = Micros(view.start);

@@ -143,7 +143,7 @@ impl Property {
 /// The parts of a request that were looked at: they bound its cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// Pairs of the query, of cookies, and elements of headers on several lines, each as often as it was compared.
+    /// The number of comparisons with a parameter, a cookie or an element of a header on several lines.
     pub pairs: usize,
     /// Bytes searched with regular expressions, times the size of the program.
     pub steps: usize,
@@ -197,7 +197,7 @@ enum BodyState<'a> {
         /// True if a policy has asked for a value of it.
         awaited: Cell<bool>,
     },
-    /// It has come, or was not waited for.
+    /// The body has arrived, or weir decided without waiting for it.
     Read(&'a Body),
 }
 

@@ -377,7 +377,7 @@ fn leaves(place: &str, value: &Value, into: &mut Vec<(String, Value)>) {
     }
 }
 
-/// What Grafana would ignore or show wrongly: a field or a value that its schema does not have, a number used twice, panels that lie on each
+/// The parts that Grafana would ignore or show wrongly: a field or a value that its schema does not have, a number used twice, panels that lie on each
 /// other, a variable or a label that is not there.
 fn faults(dashboard: &Value) -> Vec<String> {
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables in documents that a test makes, each between two marks: `<!-- NAME -->` and `<!-- end -->`. The table of threats, which names
-//! tests. And a table of sentences that made readers stop, which no page or source says again.
+//! tests. And a table of sentences that made readers stop, which no page or source says again, and a rule for comments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,9 +47,12 @@ fn each_test_that_a_threat_names_exists() {
 
 /// A fragment of a sentence that made readers stop, in lower case, and what to say.
 #[rustfmt::skip]
-const STOPPED: [(&str, &str); 36] = [
+const STOPPED: [(&str, &str); 42] = [
     ("the answer is that to a client of which", "assumes that nothing has been counted for this client yet"),
-    ("requests for want of", "denies every request, because the trace lacks the header that its subject needs"),
+    ("for want of", "because … is missing"),
+    ("for lack of", "because … is missing"),
+    ("in vain", "say what does not happen"),
+    ("the truth", "say which value"),
     ("written that nobody reads", "ends when its output pipe closes"),
     ("about what is around the", "these warnings are about Envoy's own settings"),
     ("comes twice the last value", "if a key appears twice, the last value wins"),
@@ -62,7 +65,9 @@ const STOPPED: [(&str, &str); 36] = [
     ("so many times the configured limits", "`scale` multiplies a policy's limits for each subject"),
     ("more when it runs out and less", "the reservation adapts to use"),
     ("makes labels of", "`stats_tags` tell Envoy which parts of a metric's name become labels"),
-    ("that several policies are about", "a request that several policies match"),
+    ("policies are about", "a request that several policies match"),
+    ("policy is about", "the policy applies to the request, or matches it"),
+    ("it is about", "say what it applies to, describes or names"),
     ("by what one of them does not know", "the overshoot is at most the units that some region has not heard of yet"),
     ("may grant its part of each limit", "may grant its own share plus what it has borrowed minus what it has lent"),
     ("too high by the second number", "the first number is an upper bound"),
@@ -70,7 +75,7 @@ const STOPPED: [(&str, &str); 36] = [
     ("finer precision makes", "a smaller `precision` reduces this error"),
     ("was already asked about when", "overtakes the queue only if its check was in flight when the queue formed"),
     ("for envoy a request that waits", "to Envoy a queued request looks idle"),
-    ("and no way back", "exact value first, without backtracking"),
+    ("no way back", "exact value first, without backtracking"),
     ("cluster types asks", "Envoy has no Sentinel support"),
     ("loads and does something else", "warns where a setting now behaves differently"),
     ("shows nothing of it but the time", "apart from the delay, nothing shows that a request has waited"),
@@ -83,14 +88,18 @@ const STOPPED: [(&str, &str); 36] = [
     ("takes along what it holds", "when Envoy exits, its unused leased units are lost"),
     ("it has stopped to matter", "at most one second after it is no longer needed"),
     ("few questions to redis", "few round trips"),
-    ("are told the truth", "standard rate-limit headers"),
+    ("who does so", "name the actor"),
+    ("nor is it", "one fact per sentence"),
 ];
 
-/// All files below a folder, without those that a tool made.
+/// The extensions of files with sentences. Scripts have none.
+const TEXTS: [&str; 8] = ["md", "rs", "lua", "yaml", "json", "js", "html", "svg"];
+
+/// All files below a folder, without those that a tool made, and without seeds, which say what a fuzzer found.
 fn files(path: PathBuf) -> Vec<PathBuf> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match path.is_dir() {
-        true if name.starts_with('.') || name == "target" || path.is_symlink() => vec![],
+        true if name.starts_with('.') || ["target", "seeds"].contains(&name) || path.is_symlink() => vec![],
         true => fs::read_dir(path).unwrap().flat_map(|entry| files(entry.unwrap().path())).collect(),
         false => vec![path],
     }
@@ -100,7 +109,7 @@ fn files(path: PathBuf) -> Vec<PathBuf> {
 fn no_sentence_is_known_to_make_readers_stop() {
     let (root, mut found) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new());
     let is_text = |path: &PathBuf| match path.extension() {
-        Some(extension) => ["md", "rs", "lua", "yaml"].iter().any(|text| extension == *text),
+        Some(extension) => TEXTS.iter().any(|text| extension == *text),
         None => path.parent().is_some_and(|folder| folder.ends_with("scripts")),
     };
     for file in files(root.into()).iter().filter(|file| is_text(file) && !file.ends_with(file!())) {
@@ -119,4 +128,28 @@ fn no_sentence_is_known_to_make_readers_stop() {
         }
     }
     assert_eq!(found, Vec::<String>::new(), "sentences that made readers stop");
+}
+
+/// The doc comments that still begin with a question. Lower it when there are fewer.
+const QUESTIONS: usize = 16;
+
+/// A doc comment has a subject: *the time for which a value counts*, not *how long a value counts*.
+#[test]
+fn doc_comments_do_not_begin_with_a_question() {
+    let (root, mut found) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new());
+    for file in files(root.into()).iter().filter(|path| path.extension().is_some_and(|end| end == "rs")) {
+        let text = fs::read_to_string(file).expect("a source");
+        let mut before = "";
+        for (line, at) in text.lines().map(str::trim_start).zip(1..) {
+            let doc = ["///", "//!"].into_iter().find(|mark| line.starts_with(mark));
+            if let Some(mark) = doc.filter(|mark| !before.starts_with(mark))
+                && let Some(word) = line.trim_start_matches(mark).split_whitespace().next()
+                && ["What", "How", "Whether"].contains(&word)
+            {
+                found.push(format!("{}:{at}: {line}", file.display()));
+            }
+            before = line;
+        }
+    }
+    assert!(found.len() <= QUESTIONS, "begin with a subject:\n{}", found.join("\n"));
 }

@@ -17,7 +17,7 @@ use super::{Ended, Failure, Found, config, date, failed, words};
 use weir::policy::key;
 use weir::time::Micros;
 
-/// What to count.
+/// The entries of the journal to count.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// Read so many entries of the journal, the newest ones.

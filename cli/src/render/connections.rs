@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// What is between the limiter and Redis in these files. The first cluster is the one that weir's configuration names, and the last
+/// The parts between the limiter and Redis in these files. The first cluster is the one that weir's configuration names, and the last
 /// one leads to Redis.
 pub const fn between(host: Host, store: Store) -> &'static [(Kind, &'static str)] {
     match (host, store) {
@@ -42,7 +42,7 @@ pub const fn between(host: Host, store: Store) -> &'static [(Kind, &'static str)
     }
 }
 
-/// How long a connection takes at most, in the shipped files.
+/// The time-out of a connection in the shipped files.
 const CONNECTED: Micros = Micros::from_millis(250);
 
 /// The nodes of a region's Redis; none, if those of the shipped file do.
@@ -76,12 +76,12 @@ pub fn nodes<'a>(rendering: &Rendering<'a>, region: &Region) -> Result<Vec<(&'a 
     Ok(nodes)
 }
 
-/// Whether it is the region of the proxies.
+/// True if the proxies are in this region.
 fn is_here(rendering: &Rendering<'_>, region: &Region) -> bool {
     rendering.config.regions.all.first().is_some_and(|here| here.name == region.name)
 }
 
-/// What is between the limiter and a region's Redis: the parts of a shipped file with other names, addresses and times.
+/// The parts between the limiter and a region's Redis: those of a shipped file with other names, addresses and times.
 pub fn leading_to(
     region: &Region,
     nodes: &[(&str, u64)],

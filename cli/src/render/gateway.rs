@@ -13,7 +13,7 @@ use crate::tree::{Map, Tree};
 /// The first version that names listeners after their ports by default.
 const NAMED_BY_PORT: Version = Version(1, 10);
 
-/// How many bytes of a body its listeners keep by default.
+/// The bytes of a body that its listeners keep by default.
 const BUFFER: usize = 32 * 1024;
 
 const PATCHES: &str = "

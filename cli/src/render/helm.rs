@@ -11,12 +11,12 @@ use super::{Document, Failure, MADE, Platform, Rendering, Store, text_of};
 use crate::tree::{Map, Tree};
 use weir::config::{duration_text, json_schema};
 
-/// What the templates have where the values come in.
+/// The word that a template has in place of the values.
 const VALUES: &str = "WEIR_VALUES";
-/// And where the namespace does.
+/// The word that it has in place of the namespace.
 pub const NAMESPACE: &str = "WEIR_NAMESPACE";
 
-/// What Envoy needs only if a policy reads bodies.
+/// The line that Envoy needs only if a policy reads bodies.
 const SHOWS_BODIES: &str = "allow_on_headers_stop_iteration: true";
 
 /// Fields by which a policy may read bodies.
@@ -134,7 +134,7 @@ fn guards(rendering: &Rendering<'_>) -> String {
     out
 }
 
-/// Whether the values have one of these fields.
+/// A condition of Helm: true if the values have one of these fields.
 fn has_one_of(names: &mut dyn Iterator<Item = &str>) -> String {
     let has = |name| format!("(contains {} $json)", quoted(&format!("\"{name}\":")));
     format!("or false {}", names.map(has).collect::<Vec<_>>().join(" "))
@@ -145,7 +145,7 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// What the proxies need, which are resources of others.
+/// The additions to the proxies, which are resources of others.
 fn proxies(rendering: &Rendering<'_>) -> Document {
     let arguments = rendering.arguments;
     if arguments.platform == Platform::EnvoyGateway {

@@ -143,7 +143,7 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     Ok(made)
 }
 
-/// What has to be mounted, and how.
+/// The comment above the connections: the files to mount, and the commands for that.
 fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     let mut lines = vec![String::from(
         "The connection to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only.",
@@ -184,7 +184,7 @@ fn connections(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<Tree> {
     parts(rendering, shipped).into_iter().map(patch).collect()
 }
 
-/// What is between the limiter and each Redis: the cluster with the bridge, and for a Redis Cluster what is behind it.
+/// The parts between the limiter and each Redis: the cluster with the bridge, and for a Redis Cluster the parts behind it.
 pub fn parts(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<(Kind, Map)> {
     // Control planes have no static secrets: the credential names its file of discovery.
     let with_secret = |part: Map| {

@@ -14,7 +14,7 @@ use crate::source::open;
 use crate::tree::{Map, Tree};
 use crate::words;
 
-/// How many bytes a ConfigMap holds.
+/// The most bytes that a ConfigMap holds.
 const CONFIG_MAP: u64 = 1_048_576;
 
 const COMPONENT: &str = "
@@ -116,7 +116,7 @@ pub fn files(
     Ok(files)
 }
 
-/// What mounts the files in Istio's proxies. Kustomize refuses it, if the kustomization has no such Deployment.
+/// The patch that mounts the files in Istio's proxies. Kustomize refuses it, if the kustomization has no such Deployment.
 fn mount(rendering: &Rendering<'_>, namespace: &str) -> Result<Tree, Failure> {
     let arguments = rendering.arguments;
     let deployment = match (arguments.context, &arguments.deployment) {

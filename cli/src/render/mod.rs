@@ -21,6 +21,7 @@ mod kustomize;
 mod mount;
 mod shipped;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ const KUBERNETES: &str = "With --for istio and --for envoy-gateway";
 const ISTIO: &str = "With --for istio";
 const GATEWAY: &str = "With --for envoy-gateway";
 
-/// What to render.
+/// The file to render, and its platform.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// A configuration of weir.
@@ -98,7 +99,7 @@ pub(super) struct Arguments {
     /// for filters of clusters.
     #[arg(long, value_name = "URL", help_heading = KUBERNETES)]
     image: Option<String>,
-    /// Write a component of Kustomize into this folder, in which weir.wasm is, unless you give `--image-volume`.
+    /// Write a component of Kustomize into this folder. Put weir.wasm there first, or give `--image-volume`.
     #[arg(long, value_name = "FOLDER", group = "folder", help_heading = KUBERNETES)]
     kustomize: Option<PathBuf>,
     /// Write a chart of Helm into this folder. It needs `--image-volume`.
@@ -131,7 +132,7 @@ pub(super) struct Arguments {
     listener: Vec<String>,
 }
 
-/// What is rendered for.
+/// The platforms.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Platform {
     /// A bootstrap, as in `envoy/*.yaml`.
@@ -157,7 +158,7 @@ pub enum Store {
     Cluster,
 }
 
-/// What is rendered, checked.
+/// The configuration to render, checked.
 struct Rendering<'a> {
     arguments: &'a Arguments,
     limiter: Tree,
@@ -166,7 +167,7 @@ struct Rendering<'a> {
     values: Value,
     /// The oldest version that the output is for, as numbers.
     version: Version,
-    /// What is mounted in Kubernetes.
+    /// The names of the objects that the pods mount in Kubernetes.
     names: mount::Names,
 }
 
@@ -179,17 +180,17 @@ impl Rendering<'_> {
         self.arguments.namespace.clone().unwrap_or_else(|| default.to_owned())
     }
 
-    /// Whether values come in place of the limiter.
+    /// True if the limiter is the word of a template, in whose place Helm writes the values.
     fn is_template(&self) -> bool {
         self.limiter == helm::limiter()
     }
 
-    /// Whether files are written that somebody else applies, so that they show no commands for what they have.
+    /// True for `--kustomize` and `--helm`: a GitOps tool applies these files, so their comments need no `kubectl` commands.
     const fn is_for_gitops(&self) -> bool {
         self.arguments.kustomize.is_some() || self.arguments.helm.is_some()
     }
 
-    /// Where the password is, in Envoy's file system.
+    /// The path of the password in Envoy's file system.
     fn password_file(&self) -> &str {
         let default = match self.arguments.platform {
             Platform::Envoy => "/run/secrets/redis-password",
@@ -203,7 +204,7 @@ impl Rendering<'_> {
         self.config.store.hash_secret_env.as_deref()
     }
 
-    /// Whether Envoy has to show the plugin the bodies of requests that wait.
+    /// True if Envoy has to show the plugin the bodies of requests that wait.
     fn reads_bodies(&self) -> bool {
         self.max_body().is_some()
     }
@@ -241,13 +242,13 @@ impl Rendering<'_> {
         Ok(())
     }
 
-    /// How large a body may be that a policy reads.
+    /// The largest body that a policy reads; `None` if no policy reads one.
     fn max_body(&self) -> Option<usize> {
         self.config.request_body.wanted.as_ref().map(|wanted| wanted.max_bytes())
     }
 }
 
-/// Why a secret is refused where Kubernetes keeps what is rendered.
+/// The reason to refuse a secret where Kubernetes keeps the rendered files.
 const IN_CLEAR: &str = "store.hash_secret: found a secret, allowed: hash_secret_env, the name of a variable that has it, because whoever \
     may read the resources, or Git, would read the secret";
 
@@ -311,6 +312,9 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     for (name, _) in &files {
         writeln!(out, "{}", words::file(&folder.join(name))).map_err(failed)?;
     }
+    if arguments.files.is_none() {
+        remove_old(folder, option(arguments), &files)?;
+    }
     Ok(Found::Nothing)
 }
 
@@ -359,8 +363,8 @@ fn resources(rendering: &Rendering<'_>) -> Result<(&'static str, Vec<Document>),
     })
 }
 
-/// What `weir check` says about it. An error is a mistake of this command, and nothing is printed then. What the file has that was
-/// given is said with its place there.
+/// Prints the findings of `weir check` for the files. An error is a mistake of this command, which then prints nothing else. A finding that
+/// the given file has, too, is printed with its place there.
 fn review(given: &Source, files: &[(String, String)]) -> Result<(), Failure> {
     let sources: Vec<Source> =
         files.iter().map(|(name, text)| Source::of(name.clone(), text.clone())).collect();
@@ -383,12 +387,7 @@ const MADE: &str = "Made by `weir render ";
 
 /// The text of a file with a line by which this command knows later whether it was edited: its first, or the first member of its JSON.
 fn sealed(arguments: &Arguments, name: String, text: String) -> (String, String) {
-    let option = match (&arguments.kustomize, &arguments.helm) {
-        (Some(_), _) => "--kustomize",
-        (_, Some(_)) => "--helm",
-        _ => "--for envoy",
-    };
-    let said = format!("{MADE}{option}`, sum {}", sum(&text));
+    let said = format!("{MADE}{}`, sum {}", option(arguments), sum(&text));
     let text = match text.strip_prefix(OPENING).filter(|_| is_json(&name)) {
         Some(members) => format!("{OPENING}  \"$comment\": \"{said}\",\n{members}"),
         None => format!("# {said}\n{text}"),
@@ -396,14 +395,24 @@ fn sealed(arguments: &Arguments, name: String, text: String) -> (String, String)
     (name, text)
 }
 
+/// The option with which this command writes files.
+const fn option(arguments: &Arguments) -> &'static str {
+    match (&arguments.kustomize, &arguments.helm) {
+        (Some(_), _) => "--kustomize",
+        (_, Some(_)) => "--helm",
+        _ => "--for envoy",
+    }
+}
+
 /// The first line of an object in JSON.
 const OPENING: &str = "{\n";
 
-fn is_as_made(text: &str) -> bool {
+/// The option of the line that [`sealed`] has added, and true if its sum is that of the text. `None` if there is no such line.
+fn made_by(text: &str) -> Option<(&str, bool)> {
     let (opening, lines) = text.strip_prefix(OPENING).map_or(("", text), |lines| (OPENING, lines));
-    let Some((line, rest)) = lines.split_once('\n') else { return false };
-    let said = line.split_once(MADE).and_then(|(_, said)| said.split_once("`, sum "));
-    said.is_some_and(|(_, is)| is.trim_end_matches("\",") == sum(&[opening, rest].concat()))
+    let (line, rest) = lines.split_once('\n')?;
+    let (option, is) = line.split_once(MADE)?.1.split_once("`, sum ")?;
+    Some((option, is.trim_end_matches("\",") == sum(&[opening, rest].concat())))
 }
 
 fn is_json(name: &str) -> bool {
@@ -418,7 +427,7 @@ fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failur
     let is_edited = |(name, text): &&(String, String)| {
         let Ok(old) = fs::read(folder.join(name)) else { return false };
         let old = String::from_utf8_lossy(&old);
-        !is_as_made(&old) && old != *text
+        !made_by(&old).is_some_and(|(_, is_as_made)| is_as_made) && old != *text
     };
     let edited: Vec<String> =
         files.iter().filter(is_edited).map(|(name, _)| words::file(&folder.join(name))).collect();
@@ -442,6 +451,34 @@ fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
         fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
         fs::write(&partial, text).map_err(|error| said(&partial, &error))?;
         fs::rename(&partial, &path).map_err(|error| said(&path, &error))?;
+    }
+    Ok(())
+}
+
+/// Removes what this command has written before into the folders of these files, with the same option, and writes no longer. It would be
+/// applied, or hide a difference from Git. An edited file stays, and is named.
+fn remove_old(folder: &Path, option: &str, files: &[(String, String)]) -> Result<(), Failure> {
+    let written: BTreeSet<PathBuf> = files.iter().map(|(name, _)| folder.join(name)).collect();
+    let folders: BTreeSet<&Path> = written.iter().filter_map(|path| path.parent()).collect();
+    for folder in folders {
+        let said = |error: io::Error| format!("{}: {error}", words::file(folder));
+        let entries = fs::read_dir(folder).map_err(said)?.map(|entry| entry.map(|entry| entry.path()));
+        for path in entries.collect::<io::Result<BTreeSet<PathBuf>>>().map_err(said)? {
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            let name = words::file(&path);
+            match made_by(&text).filter(|(by, _)| *by == option && !written.contains(&path)) {
+                Some((_, true)) => {
+                    fs::remove_file(&path).map_err(|error| format!("{name}: {error}"))?;
+                    tell(&format!(
+                        "weir: {name}: removed, because `weir render {option}` no longer writes it"
+                    ));
+                }
+                Some((_, false)) => tell(&format!(
+                    "weir: {name}: edited, and `weir render {option}` no longer writes it: remove it if you do not need it"
+                )),
+                None => {}
+            }
+        }
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the pods of the proxies need in Kubernetes: volumes, and where they are mounted.
+//! The volumes that the pods of the proxies need in Kubernetes, and their mounts.
 
 use sha1_smol::Sha1;
 
@@ -42,7 +42,7 @@ impl Names {
     }
 }
 
-/// What is added to the pods of the proxies.
+/// The additions to the pods of the proxies.
 pub struct Mounted {
     pub volumes: Tree,
     /// Of Envoy's container.
@@ -132,7 +132,7 @@ resources:
     Tree::template(yaml, &[("file", rendering.password_file().into())]).yaml()
 }
 
-/// How to make by hand what is mounted, in the namespace of the proxies.
+/// The commands that make the mounted objects by hand, in the namespace of the proxies.
 pub fn by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     let mut lines = Vec::new();
     if rendering.arguments.image_volume.is_none() {
@@ -142,7 +142,7 @@ pub fn by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     lines
 }
 
-/// How to make the Secrets, which no file has.
+/// The commands that make the Secrets, which no file has.
 pub fn secrets_by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     let mut lines = Vec::new();
     if rendering.arguments.store == Store::Tls {

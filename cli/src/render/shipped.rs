@@ -11,7 +11,7 @@ use weir::config::Region;
 
 pub struct Shipped {
     pub tree: Tree,
-    /// What is between the limiter and each Redis: the name of each part.
+    /// The names of the parts between the limiter and each Redis.
     between: Vec<(Kind, String)>,
 }
 

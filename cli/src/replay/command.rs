@@ -19,7 +19,7 @@ use weir::time::Micros;
 /// The number of requests after which the progress bar moves.
 const STEP: u64 = 4096;
 
-/// What to replay.
+/// The trace to replay, and its configuration.
 #[derive(Args)]
 pub struct Arguments {
     /// The configuration, or a configuration of Envoy that contains one.

@@ -70,7 +70,7 @@ fn of_environment() -> Vec<String> {
     urls.split(',').filter(|url| !url.is_empty()).map(str::to_owned).collect()
 }
 
-/// How to log in to Redis.
+/// The login to Redis.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Redis")]
 pub(in super::super) struct Login {

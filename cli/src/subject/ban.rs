@@ -23,7 +23,7 @@ use weir::time::Micros;
 pub(in super::super) struct BanArguments {
     #[command(flatten)]
     selection: Selection,
-    /// How long the ban lasts. By default until `weir unban`.
+    /// The duration of the ban. By default it lasts until `weir unban`.
     #[arg(long = "for", value_name = "DURATION", value_parser = span)]
     duration: Option<Micros>,
     /// The reason, for operators and for the audit: up to 1,024 bytes.

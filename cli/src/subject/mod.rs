@@ -297,7 +297,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether the operator agrees.
+/// The operator's consent.
 #[derive(Args)]
 pub(super) struct Consent {
     /// Change Redis without a question. Required without a terminal.

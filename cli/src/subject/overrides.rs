@@ -20,7 +20,7 @@ use weir::script::Overrides;
 use weir::script::records::OVERRIDE_NAME;
 use weir::time::Micros;
 
-/// What to do with a subject's own counts.
+/// The commands for a subject's own limits.
 #[derive(Subcommand)]
 pub(in super::super) enum Arguments {
     /// Print the limits of a subject's own.
@@ -52,7 +52,7 @@ pub(in super::super) struct Set {
     /// `refill`, `capacity` and `overdraft`; of a `leaky_bucket` `rate` and `burst`.
     #[arg(required = true, value_name = "LIMIT.COUNT=N")]
     counts: Vec<String>,
-    /// How long all overrides of the subject last. By default as long as the existing ones, or until you remove them.
+    /// The duration of all overrides of the subject. By default they last as long as the existing ones, or until you remove them.
     #[arg(long = "for", value_name = "DURATION", value_parser = span)]
     duration: Option<Micros>,
     #[command(flatten)]

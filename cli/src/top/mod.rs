@@ -28,10 +28,10 @@ use model::{Model, Rate};
 use poll::Sources;
 use weir::time::Micros;
 
-/// The time for which keys are waited for, before the next sample is looked for.
+/// The time to wait for a key before the next sample is read.
 const TURN: Duration = Duration::from_millis(100);
 
-/// What to look at.
+/// The Envoys and stores to show.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The admin port of an Envoy. Repeat it for several Envoys. While one does not answer, `top` shows no rates.

@@ -12,7 +12,7 @@ use weir::script::Form;
 /// After any number of requests, `explain` shows for each algorithm what the filter answers to the next one. Nothing is counted.
 #[test]
 fn explain_says_what_the_filter_answers_next() {
-    let Some(redis) = Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let Some(redis) = Redis::start() else { return crate::support::not_tested("no redis-server here") };
     let url = format!("redis://{}", redis.address());
     for (number, limit) in [
         r#""fixed_window", "limit": 3, "window": "30d", "align": "first""#,

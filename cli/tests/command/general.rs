@@ -101,7 +101,7 @@ fn each_code_is_documented_and_tested() {
 
 #[test]
 fn the_journal_is_followed_until_nobody_reads() {
-    let Some(redis) = Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let Some(redis) = Redis::start() else { return crate::support::not_tested("no redis-server here") };
     redis.connect().say("XADD weir:{journal} 1-0 subject {p|ann-1}");
     let url = format!("redis://{}", redis.address());
     for prefix in ["weir", "empty"] {

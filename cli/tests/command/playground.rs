@@ -125,11 +125,11 @@ fn page() -> Option<String> {
 /// A browser with the page in it; `None`, with a word about it, where one of them is missing.
 fn opened(width: u32, scheme: &str) -> Option<(Browser, String)> {
     let Some(url) = page() else {
-        eprintln!("no target/playground.html here: not tested");
+        crate::support::not_tested("no target/playground.html here");
         return None;
     };
     let Some(mut browser) = Browser::start() else {
-        eprintln!("no chromium here: not tested");
+        crate::support::not_tested("no chromium here");
         return None;
     };
     browser.open(&url, width, scheme);

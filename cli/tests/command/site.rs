@@ -48,7 +48,7 @@ fn built() -> Option<&'static Path> {
         [(".tools/bin/mdbook", "scripts/setup site"), ("target/playground.html", "scripts/playground")];
     for (path, command) in missing {
         if !root().join(path).exists() {
-            eprintln!("no {path} here, which {command} makes: not tested");
+            crate::support::not_tested(&format!("no {path} here, which {command} makes"));
             return None;
         }
     }
@@ -63,7 +63,7 @@ fn built() -> Option<&'static Path> {
 
 #[test]
 fn each_page_is_well_laid_out() {
-    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(mut browser) = Browser::start() else { return crate::support::not_tested("no chromium here") };
     let Some(root) = built() else { return };
     let site = root.join("target/site");
     let mut wrong = Vec::new();
@@ -124,7 +124,7 @@ fn the_reference_is_a_page_for_each_part() {
     });
     let parts: Vec<_> = parts.collect();
     assert!((8..=14).contains(&parts.len()), "{} pages", parts.len());
-    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(mut browser) = Browser::start() else { return crate::support::not_tested("no chromium here") };
     for part in parts {
         browser.open(&format!("file://{}", part.display()), 390, "light");
         let height = browser.value("document.documentElement.scrollHeight").as_u64().expect("a height");
@@ -135,7 +135,7 @@ fn the_reference_is_a_page_for_each_part() {
 /// Of each table of the runbook, what to do is on the screen of a phone, with the name of its column.
 #[test]
 fn what_to_do_is_on_the_screen() {
-    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(mut browser) = Browser::start() else { return crate::support::not_tested("no chromium here") };
     let Some(root) = built() else { return };
     let pages = all_files(&root.join("target/site/docs/runbook"), "html");
     let mut cells = 0;
@@ -157,7 +157,7 @@ fn what_to_do_is_on_the_screen() {
 /// The playground of the site leads back to the site.
 #[test]
 fn the_playground_leads_back() {
-    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(mut browser) = Browser::start() else { return crate::support::not_tested("no chromium here") };
     let Some(root) = built() else { return };
     let site = root.join("target/site");
     browser.open(&format!("file://{}/playground/page/index.html", site.display()), 390, "light");
@@ -169,7 +169,7 @@ fn the_playground_leads_back() {
 /// The pages of the runbook are folded away until one of them is open.
 #[test]
 fn the_side_bar_folds() {
-    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(mut browser) = Browser::start() else { return crate::support::not_tested("no chromium here") };
     let Some(root) = built() else { return };
     for (page, shown) in [("docs/start.html", false), ("docs/runbook/WeirDenies.html", true)] {
         browser.open(&format!("file://{}/target/site/{page}", root.display()), 1_280, "light");
@@ -183,7 +183,7 @@ fn the_side_bar_folds() {
 /// The pictures of the pages, each by itself: a browser shows no inside of a picture that is in a page.
 #[test]
 fn no_label_of_a_picture_is_cut() {
-    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(mut browser) = Browser::start() else { return crate::support::not_tested("no chromium here") };
     let pictures = all_files(&root().join("docs"), "svg");
     assert!(pictures.len() > 12, "{} pictures", pictures.len());
     let mut wrong = Vec::new();
@@ -213,7 +213,7 @@ fn no_label_of_a_picture_is_cut() {
 /// It finds what it is there to find.
 #[test]
 fn misprints_are_found() {
-    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(mut browser) = Browser::start() else { return crate::support::not_tested("no chromium here") };
     let page = std::env::temp_dir().join(format!("weir-misprints-{}.html", std::process::id()));
     for (body, found) in [
         ("<p>short</p>", 0),

@@ -144,7 +144,7 @@ fn the_command_reads_each_spelling_so() {
 #[test]
 fn a_real_envoy_reads_each_spelling_so() {
     let Some(envoy) = std::env::var("WEIR_ENVOY").ok().filter(|path| !path.is_empty()) else {
-        return eprintln!("no Envoy here: not tested");
+        return crate::support::not_tested("no Envoy here");
     };
     let all = values();
     let read = run(&envoy, ".yaml", &bootstrap(&all)).expect("it starts");

@@ -29,7 +29,7 @@ fn run(folder: &str) {
     if has_redis
         && (redis::binary().is_none() || Command::new("redis-cli").arg("--version").output().is_err())
     {
-        return eprintln!("no redis-server or no redis-cli here: not tested");
+        return crate::support::not_tested("no redis-server or no redis-cli here");
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/transcripts").join(folder);
     let action = if std::env::var_os("WEIR_UPDATE").is_some() { Action::Overwrite } else { Action::Verify };

@@ -67,7 +67,7 @@ fn reference(kind: &Kind, definitions: &mut BTreeMap<&'static str, Value>) -> Va
         Kind::Object(shape) => define(shape, None, definitions),
         Kind::Tagged(tag, shapes) => {
             let names: Vec<&str> = shapes.iter().map(|shape| shape.name).collect();
-            // Of `oneOf`, an error would say that no shape fits. So it is about the one that is named.
+            // An error of `oneOf` only says that no shape fits. With `if`/`then`, the error names what is wrong in the chosen shape.
             let each = shapes.iter().map(|shape| {
                 let named = json!({"properties": {*tag: {"const": shape.name}}, "required": [tag]});
                 json!({"if": named, "then": define(shape, Some(tag), definitions)})

@@ -409,8 +409,8 @@ fn the_most_denied_subjects_are_logged_the_most_first() {
     assert_eq!(listed(&mut worker), [line(1, "ann")], "it begins anew");
 }
 
-/// However many subjects there are: one that has its share of all denials is in the list, and its count is never too low, nor higher
-/// than the truth by more than is said.
+/// However many subjects there are: one that has its share of all denials is in the list. Its count is never below the true one, and
+/// exceeds that by at most the error in the list.
 #[test]
 fn a_flood_of_subjects_hides_none_that_is_denied_often() {
     let mut worker = listing(1);

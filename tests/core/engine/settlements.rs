@@ -718,8 +718,8 @@ fn a_permit_is_renewed_for_as_long_as_its_request_runs() {
     assert_eq!((worker.engine.request_count(), worker.engine.counters().settlements_lost), (0, 0));
 }
 
-/// What becomes of a permit whose renewal is on its way: name, whether the request ends before the renewal does, how the renewal ends, and what
-/// the worker sends after that, when the request has ended.
+/// The end of a permit whose renewal is on its way: name, true if the request ends before the renewal does, the reply to the renewal, and the
+/// commands that the worker sends after the request has ended.
 type Renewal = (&'static str, bool, Option<Reply>, &'static [(Verb, i64)]);
 
 #[test]

@@ -154,7 +154,7 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("none", r#"{"any": [{"method": ["GET"]}, {"path": {"exact": "/a"}}]}"#, "POST /b", false),
     ("not", r#"{"not": {"method": ["GET"]}}"#, "POST /", true),
     ("fields are all", r#"{"method": ["GET"], "path": {"exact": "/a"}}"#, "GET /b", false),
-    // Hostile from here: the policy is about the request, whatever its spelling.
+    // Hostile from here: the policy matches the request, whatever its spelling.
     ("dot segments", r#"{"path": {"exact": "/login"}}"#, "GET /a/../login", true),
     ("escaped dot segments", r#"{"path": {"exact": "/login"}}"#, "GET /a/%2e%2E/login", true),
     ("escaped slashes", r#"{"path": {"exact": "/a/login"}}"#, "GET /a%2flogin", true),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two Envoys with weir in front of one store. Besides what is limited, each is asked for what no policy is about: that
-//! is the control, which only a machine or an Envoy that stalls can slow down.
+//! Two Envoys with weir in front of one store. Besides what is limited, each is asked for a path that no policy matches: that is
+//! the control, which only a machine or an Envoy that stalls can slow down.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub struct Fault<S> {
 /// A policy under load; all of them have the same limit for each user.
 #[derive(Debug)]
 pub struct Policy {
-    /// Its name, and the path that it is about.
+    /// Its name, and the path that it matches.
     pub name: &'static str,
     pub on_failure: &'static str,
 }

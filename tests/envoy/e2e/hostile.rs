@@ -90,7 +90,7 @@ fn spelling_tricks_do_not_help() {
         limited(1).replace(r#""name": "p","#, r#""name": "p", "match": {"path": {"exact": "/login"}},"#);
     let world = World::start(&limiter);
     assert_eq!(world.send(&Request::get("/login")).status, 200);
-    assert_eq!(world.send(&Request::get("/elsewhere")).status, 200, "the policy is about /login alone");
+    assert_eq!(world.send(&Request::get("/elsewhere")).status, 200, "the policy matches /login alone");
     for path in
         ["/login", "/x/../login", "/./login", "//login", "/%6cogin", "/login?next=/", "/x/%2e%2e/login"]
     {
@@ -164,7 +164,7 @@ fn requests_that_are_too_long_to_be_read() {
     assert_eq!(world.send(&Request::get("/?q=1").header("user-agent", &long("Bot"))).status, 200);
     assert_eq!(world.send(&Request::get(&format!("/?q=1{}", long(";a")))).status, 429);
     assert_eq!(world.send(&Request::get("/?q=1").header("user-agent", "a Bot")).status, 200, "it is exempt");
-    assert_eq!(world.send(&get()).status, 200, "no policy is about it");
+    assert_eq!(world.send(&get()).status, 200, "no policy matches it");
     let world = World::start(&limited_by(r#"{"cookie": {"name": "session"}}"#, 1));
     assert_eq!(world.send(&get().header("cookie", &format!("session=a{}", long(";a")))).status, 403);
     assert_eq!(world.send(&get().header("cookie", "session=a; b=c")).status, 200);

@@ -19,7 +19,7 @@ pub enum Hold {
     Share,
 }
 
-/// A policy: its name is the path that it is about.
+/// A policy: its name is the path that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     pub name: &'static str,

@@ -50,7 +50,7 @@ struct Fault {
     /// True if it strikes a store that was well until then, and not before Envoy starts.
     later: bool,
     strike: fn(&Redis),
-    /// The host that it is about, if not both.
+    /// The host that shows it, if not both.
     only: Option<Host>,
 }
 

@@ -298,7 +298,7 @@ fn told(envoy: &Envoy) -> String {
 }
 
 fn secrets_stay_secret() {
-    // All of it is the subject, and takes part in what a policy is about.
+    // All of these values are in the subject, and the policy matches one of them.
     let limiter = format!(
         r#"{{{PATIENT}, "policies": [{{"name": "p", "match": {{"header": {{"name": "x-api-key", "prefix": "hunter"}}}},
             "subject": [{{"header": {{"name": "authorization"}}}}, {{"header": {{"name": "x-api-key"}}}},

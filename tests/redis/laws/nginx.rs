@@ -99,7 +99,7 @@ fn weir_tells(capacity: u64, refill: u64, times: &[u64]) -> Vec<String> {
 
 #[test]
 fn nginx_in_the_benchmark_tells_clients_the_same_as_weir() {
-    let Some(redis) = Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let Some(redis) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     const START: u64 = 1_700_000_000_000_000;
     for (capacity, refill) in [(1_000_000, 1_000_000), (1, 1), (5, 1), (10, 4), (3, 5), (100, 2)] {
         // Bursts that empty it, pauses in which less than one, one, or many come back.

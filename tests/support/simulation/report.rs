@@ -94,7 +94,7 @@ impl Report {
     /// The tables in `docs/proofs.md`.
     pub fn tables(&self) -> String {
         let mut out = String::new();
-        let _ = writeln!(out, "| way | case | above the limit | bound | admitted | fairness | messages/s |");
+        let _ = writeln!(out, "| mode | case | above the limit | bound | admitted | fairness | messages/s |");
         let _ = writeln!(out, "|---|---|--:|--:|--:|--:|--:|");
         for (Case { name, setup, .. }, Figures { excess, utilisation, fairness, messages, .. }) in &self.table
         {
@@ -107,7 +107,7 @@ impl Report {
         }
         let _ = writeln!(
             out,
-            "\n| way | demand moves: 90 % after | unequal demand: each region's part | fairness | admitted | 3 and 7 flows: fairness | admitted | above the limit | messages/s |"
+            "\n| mode | demand moves: 90 % after | unequal demand: each region's part | fairness | admitted | 3 and 7 flows: fairness | admitted | above the limit | messages/s |"
         );
         let _ = writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|");
         for (((setup, moving), unequal), flows) in self.moving.iter().zip(&self.unequal).zip(&self.flows) {

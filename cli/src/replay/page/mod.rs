@@ -17,7 +17,7 @@ use weir::config::{Config, duration_text};
 
 const STYLE: &str = include_str!("style.css");
 
-/// What the charts over time show.
+/// The sentence above the charts over time.
 const COLUMNS: &str = "Each column shows the requests of one interval by what happened to them. The line above them is the demand.";
 
 /// The most policies that have charts of their own: those with the most requests.
@@ -83,7 +83,7 @@ impl<'a> Page<'a> {
         Ok(page.into_string())
     }
 
-    /// What the command prints, as a sentence of a page.
+    /// The line that the command prints, as a sentence of a page.
     fn sentence(&self, printed: &str) -> String {
         let all = self.sides.first().map_or(0, |side| side.totals.requests);
         let text = shown(printed).replace(&format!("{all} requests"), &format!("{} requests", grouped(all)));

@@ -212,7 +212,7 @@ fn the_documented_rights_of_an_operator_suffice() {
 #[test]
 fn tls_is_spoken_to_whom_an_authority_vouches_for() {
     if !has_redis() {
-        return eprintln!("no redis-server here: not tested");
+        return crate::support::not_tested("no redis-server here");
     }
     let (files, strangers) = (TempFolder::new("tls"), TempFolder::new("tls"));
     let file = |name: &str| files.path().join(name).display().to_string();
@@ -250,7 +250,7 @@ fn tls_is_spoken_to_whom_an_authority_vouches_for() {
 #[test]
 fn any_node_of_a_cluster_leads_to_all_of_it() {
     let Some(cluster) = Cluster::start(3, false) else {
-        return eprintln!("no redis-server here: not tested");
+        return crate::support::not_tested("no redis-server here");
     };
     let folder = TempFolder::new("cluster");
     fs::write(folder.path().join("weir.yaml"), CONFIG).expect("a file");
@@ -327,7 +327,7 @@ fn any_node_of_a_cluster_leads_to_all_of_it() {
 #[test]
 fn a_cluster_may_speak_tls_and_have_users() {
     if !has_redis() {
-        return eprintln!("no redis-server here: not tested");
+        return crate::support::not_tested("no redis-server here");
     }
     let files = TempFolder::new("tls-cluster");
     let file = |name: &str| files.path().join(name).display().to_string();
@@ -361,7 +361,7 @@ fn a_cluster_may_speak_tls_and_have_users() {
 #[test]
 fn sentinels_lead_to_the_primary() {
     if !has_redis() {
-        return eprintln!("no redis-server here: not tested");
+        return crate::support::not_tested("no redis-server here");
     }
     let mut nodes = replicated();
     let folder = TempFolder::new("sentinel");

@@ -80,7 +80,7 @@ impl World {
 pub fn world() -> Option<World> {
     let world = World::start();
     if world.is_none() {
-        eprintln!("no redis-server here: not tested");
+        crate::support::not_tested("no redis-server here");
     }
     world
 }

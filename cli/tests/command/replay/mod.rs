@@ -19,7 +19,7 @@ pub fn replay(arguments: &[&str]) -> (i32, String, String) {
 /// Limits of each kind, and a ban that begins and ends.
 #[test]
 fn it_in_redis_decides_the_same() {
-    let Some(redis) = Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let Some(redis) = Redis::start() else { return crate::support::not_tested("no redis-server here") };
     let url = format!("redis://{}", redis.address());
     let line = |at: u64| {
         format!("{{\"t_ms\": {at}, \"path\": \"/login\", \"client\": \"192.0.2.1\", \"duration_ms\": 250}}\n")

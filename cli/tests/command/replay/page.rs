@@ -93,7 +93,7 @@ const seen = each => each.getClientRects().length > 0;
 
 #[test]
 fn a_browser_shows_it_in_light_and_dark_and_on_a_phone() {
-    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(mut browser) = Browser::start() else { return crate::support::not_tested("no chromium here") };
     for (name, page) in pages() {
         let url = format!("file://{}", page.path());
         let mut backgrounds = Vec::new();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `--kustomize` and `--helm`: kubectl or Helm makes resources of the folder, and what a kubelet does with them is done to files: each volume
 //! that a pod mounts is written where the container has it. A real Envoy then reads its plugin and its passwords from there. And secrets: no
-//! form has one. Its cases are ignored where there is no kubectl, or no SDK of Helm.
+//! form has one. Its cases are ignored where there is no kubectl, or no SDK of Helm. And the schemas of the custom resources, where a folder has
+//! them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -52,8 +54,10 @@ const SECRETS: &[Case] = &[
     ("secrets: libweir.so hashes under a variable", || hashed("envoy", "native", "edge")),
 ];
 
+const SCHEMAS: &[Case] = &[("schemas: resources fit those of Istio and Envoy Gateway", fit_schemas)];
+
 pub fn tests() -> Vec<Case> {
-    [KUSTOMIZE, HELM, SECRETS].concat()
+    [KUSTOMIZE, HELM, SECRETS, SCHEMAS].concat()
 }
 
 pub fn ignored() -> Ignored {
@@ -66,6 +70,11 @@ pub fn ignored() -> Ignored {
         ignored_unless(kubectl().is_some(), KUSTOMIZE, no_kubectl),
         ignored_unless(helm().is_some(), HELM, no_helm),
         ignored_unless(both, &SECRETS[..1], "no kubectl in $WEIR_KUBECTL, or no SDK of Helm in $WEIR_HELM"),
+        ignored_unless(
+            program("WEIR_CRDS").is_some(),
+            SCHEMAS,
+            "no folder in $WEIR_CRDS: CONTRIBUTING.md says which",
+        ),
     ]
     .concat()
 }
@@ -82,7 +91,7 @@ fn helm() -> Option<PathBuf> {
     program("WEIR_HELM")
 }
 
-/// What the users have: the Deployment of Istio's gateway, one with sidecars, or a Gateway.
+/// The resources that users have: the Deployment of Istio's gateway, one with sidecars, or a Gateway.
 const GATEWAY: &str = "
 apiVersion: apps/v1
 kind: Deployment
@@ -145,7 +154,7 @@ impl Kustomization {
         assert_eq!((status, error.as_str()), (0, ""), "{all:?}\n{out}");
     }
 
-    /// What kubectl makes of a folder in it: the resources, or why there are none.
+    /// The resources that kubectl makes of a folder in it, or its error.
     fn build(&self, folder: &str) -> Result<String, String> {
         let path = self.0.path().join(folder);
         let output = Command::new(kubectl().expect("kubectl"))
@@ -329,13 +338,13 @@ impl Chart {
         Self(folder)
     }
 
-    /// What Helm makes of it with these values over its own: the resources, or why there are none.
+    /// The resources that Helm makes of it with these values over its own, or its error.
     fn render(&self, values: &Value, namespace: &str) -> Result<String, String> {
         made_by_helm(&[(self, values)], namespace).remove(0)
     }
 }
 
-/// What Helm makes of charts with values. Helm has nothing against the charts themselves.
+/// The resources that Helm makes of charts with values, or its errors. `helm lint` accepts the charts themselves.
 fn made_by_helm(charts: &[(&Chart, &Value)], namespace: &str) -> Vec<Result<String, String>> {
     const SCRIPT: &str = "import json, sys
 from helm_python import chart
@@ -436,8 +445,8 @@ fn written_alike(text: &str) -> (Vec<Value>, bool) {
     (documents, shows_bodies)
 }
 
-/// What the chart of a configuration renders is what `weir render` makes of it. So is what another chart renders with its values, unless that
-/// one says why it does not.
+/// The chart of a configuration renders the resources that `weir render` makes of it. Another chart renders the same with its values, or says
+/// why it does not.
 fn in_step() {
     let simple = "policies: [{name: p, limits: [{name: l, algorithm: leaky_bucket, rate: 1/s, burst: 10}]}]";
     let stores: [&[&str]; 2] = [&[], &["--store", "cluster"]];
@@ -683,4 +692,73 @@ fn hashed(platform: &str, host: &str, listener: &str) {
     // printf 127.0.0.1 | openssl dgst -sha256 -hmac SECRET
     let hash = "ee88874659a77cd3dd13631ae6f2b769";
     assert!(stored.keys().contains(&format!("{{p|%+{hash}}}")), "{}", stored.keys());
+}
+
+/// A field that the schema of a custom resource does not have is an error here; Kubernetes would remove it.
+fn closed(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    let is_open = fields.get("x-kubernetes-preserve-unknown-fields").is_some_and(|open| open == true);
+    if fields.contains_key("properties") && !fields.contains_key("additionalProperties") && !is_open {
+        fields.insert(String::from("additionalProperties"), false.into());
+    }
+    for (name, inner) in fields.iter_mut() {
+        match name.as_str() {
+            "properties" => inner.as_object_mut().into_iter().flatten().for_each(|(_, field)| closed(field)),
+            "items" | "additionalProperties" => closed(inner),
+            _ => {}
+        }
+    }
+}
+
+fn fit_schemas() {
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    // The schemas of Kubernetes are those of OpenAPI 3.0.
+    compiler.set_default_draft(boon::Draft::V4);
+    let mut compiled = BTreeMap::new();
+    for entry in fs::read_dir(program("WEIR_CRDS").expect("a folder")).expect("a folder") {
+        let text = fs::read_to_string(entry.expect("an entry").path()).expect("a file");
+        let is_definition = |document: &&str| document.contains("\nkind: CustomResourceDefinition\n");
+        for definition in text.split("---\n").filter(is_definition).flat_map(documents) {
+            let spec = &definition["spec"];
+            for version in spec["versions"].as_array().expect("versions") {
+                let of = |value: &Value| value.as_str().expect("a string").to_owned();
+                let kind = of(&spec["names"]["kind"]);
+                let api = format!("{}/{}", of(&spec["group"]), of(&version["name"]));
+                let mut schema = version["schema"]["openAPIV3Schema"].clone();
+                closed(&mut schema);
+                let name = format!("http://crds/{api}/{kind}");
+                compiler.add_resource(&name, schema).expect("a schema");
+                let schema = compiler.compile(&name, &mut schemas).expect("a schema");
+                compiled.insert((api, kind), schema);
+            }
+        }
+    }
+    let folder = TempFolder::new("schemas");
+    let mut seen = BTreeSet::new();
+    for platform in ["istio", "envoy-gateway"] {
+        for options in [
+            "",
+            "--store tls",
+            "--store cluster",
+            "--store sentinel",
+            "--image oci://r/weir:1",
+            "--image-volume r/weir:1",
+        ] {
+            let all: Vec<String> = ["--for", platform]
+                .into_iter()
+                .chain(options.split_whitespace())
+                .map(str::to_owned)
+                .collect();
+            for resource in documents(&render(folder.path(), &limiter(), &all)) {
+                let of = |field: &str| resource[field].as_str().expect(field).to_owned();
+                let Some(schema) = compiled.get(&(of("apiVersion"), of("kind"))) else { continue };
+                seen.insert(of("kind"));
+                schemas
+                    .validate(&resource, *schema)
+                    .unwrap_or_else(|error| panic!("{all:?}: {error}\n{resource:#}"));
+            }
+        }
+    }
+    let expected = ["EnvoyExtensionPolicy", "EnvoyFilter", "EnvoyPatchPolicy", "EnvoyProxy", "WasmPlugin"];
+    assert_eq!(seen, expected.map(str::to_owned).into(), "$WEIR_CRDS lacks some");
 }
