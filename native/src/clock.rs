@@ -165,7 +165,7 @@ fn commit_due(clocks: &[Arc<Shared>]) -> Option<Micros> {
 }
 
 /// The time since the first call, and a day: a time of zero is long ago. Neither an operator nor NTP can set this clock back.
-pub fn monotonic() -> Micros {
+fn monotonic() -> Micros {
     static START: LazyLock<Instant> = LazyLock::new(instant);
     let since = Micros(u64::try_from(START.elapsed().as_micros()).unwrap_or(u64::MAX));
     Micros::from_secs(86_400).plus(since)

@@ -11,9 +11,9 @@ use weir_core::engine::{
 };
 use weir_core::time::Micros;
 
-use crate::clock::monotonic;
 use crate::connector::{self, ListenerId};
 use crate::envoy::{NetworkFilter, Scheduler};
+use crate::now;
 use crate::panics::locked;
 
 /// The number of the event that closes a connection.
@@ -150,12 +150,11 @@ impl Transport for Clusters {
                 Purpose::Successor => &mut destination.normal_requested_at,
                 Purpose::Suspect => &mut destination.suspect_requested_at,
             };
-            let now = monotonic();
-            if now.since(*requested_at) >= REQUEST_INTERVAL {
-                *requested_at = now;
+            if !is_within(*requested_at, REQUEST_INTERVAL) {
+                *requested_at = now();
                 connector::open_successors(destination.listener);
             }
-            now.since(*requested_at) < EXPECTED_WITHIN
+            is_within(*requested_at, EXPECTED_WITHIN)
         };
         let is_expected = self.with_destination(store, request).unwrap_or_default();
         if is_expected { Ok(None) } else { Err(NoConnection) }
@@ -163,8 +162,14 @@ impl Transport for Clusters {
 
     fn expects_suspect(&self, store: usize) -> bool {
         let requested_at = self.with_destination(store, |destination| destination.suspect_requested_at);
-        requested_at.is_some_and(|requested_at| monotonic().since(requested_at) < REQUEST_INTERVAL)
+        requested_at.is_some_and(|requested_at| is_within(requested_at, REQUEST_INTERVAL))
     }
+}
+
+/// True if this is less than `span` ago. A time that is still to come is of a clock that was set back, and long ago.
+fn is_within(time: Micros, span: Micros) -> bool {
+    let now = now();
+    time <= now && now.since(time) < span
 }
 
 /// A listener that leads to a cluster of Redis.

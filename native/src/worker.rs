@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_core::engine::{Outgoing, Output, StoreFailure, greeting};
 use weir_core::time::{Micros, Throttle};
 
-use crate::clock::{Clock, TICK, monotonic};
+use crate::clock::{Clock, TICK};
 use crate::connections::{self, BatchKey, Clusters, Connection, Pool, Reply};
 use crate::envoy::{HttpFilter, NetworkFilter, Scheduler};
 use crate::limiter::{Configuration, Limiter};
@@ -87,7 +87,7 @@ fn with_pool<T>(act: impl FnOnce(&mut Pool) -> T) -> T {
 /// Requests are decided in a later turn.
 fn update<T>(act: impl FnOnce(&mut Pool) -> T) -> T {
     let result = with_pool(|pool| {
-        pool.begin(monotonic(), true);
+        pool.begin(now(), true);
         act(pool)
     });
     while let Some(output) = with_pool(Pool::poll) {
@@ -193,7 +193,7 @@ pub fn scheduled(event: u64) {
     with_clocks(Clock::woken);
     let (limiters, now) = (limiters(), now());
     if event == TICK {
-        update(|pool| pool.tick(monotonic()));
+        update(|pool| pool.tick(now));
         while let Some(connection) = with_pool(|pool| connections::first_without_cluster(pool)) {
             close(connection);
         }
@@ -261,7 +261,7 @@ fn inject(connection: NetworkFilter, commands: &[u8]) {
 /// No listener leads to this cluster.
 pub fn send(cluster: &str, engine: u64, outgoing: &Outgoing) -> Result<bool, StoreFailure> {
     let connection = with_pool(|pool| {
-        pool.begin(monotonic(), true);
+        pool.begin(now(), true);
         connections::send(pool, cluster, engine, outgoing)
     })?;
     connection.iter().for_each(|connection| inject(*connection, &outgoing.body));
