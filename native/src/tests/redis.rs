@@ -28,19 +28,9 @@ fn reply(words: &[Vec<u8>], out: &mut Vec<u8>) {
     match words[0].as_slice() {
         b"TIME" => out.extend_from_slice(b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"),
         b"EVALSHA" | b"EVAL" => {
-            let count: usize = String::from_utf8_lossy(&words[2]).parse().expect("a number of keys");
-            let (keys, arguments) = words[3..].split_at(count);
-            match arguments {
-                [question] => answer(&keys[0], number(question, 8), out),
-                [_, questions] => {
-                    resp::array_header(out, keys.len());
-                    for (place, key) in keys.iter().enumerate() {
-                        let at = if questions.len() > 16 { 16 * place } else { 0 };
-                        answer(key, number(questions, at), out);
-                    }
-                }
-                other => panic!("{} arguments", other.len()),
-            }
+            let [_, _, count, key, .., question] = words else { panic!("{} words", words.len()) };
+            assert_eq!(count, b"1", "a key");
+            answer(key, number(question, 8), out);
         }
         other => panic!("{}", String::from_utf8_lossy(other)),
     }
@@ -54,6 +44,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 fn answer(key: &[u8], requests: u64, out: &mut Vec<u8>) {
     const DAY: u64 = 86_400_000_000;
     let is_denied = String::from_utf8_lossy(key).contains("|denied");
-    let numbers = if is_denied { [0, now().0, 0, DAY, DAY, 0] } else { [requests, now().0, 9, 0, DAY, 0] };
-    resp::bulk(out, numbers.map(u64::to_le_bytes).as_flattened());
+    let (denied, granted) = ([0, now().0, 0, !DAY, DAY, 0, 0], [requests, now().0, 9, DAY]);
+    let numbers = if is_denied { &denied[..] } else { &granted };
+    resp::bulk(out, &numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>());
 }

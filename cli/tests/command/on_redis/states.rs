@@ -90,9 +90,9 @@ fn work(world: &World, worker: u64) {
     let check = weir::policy::Check::one(0, "{login|ann}");
     engine.submit(1, [check].into_iter().collect(), now);
     let batch = engine.next_batch(now).expect("a batch");
-    let day = 86_400_000_000;
+    let day = 86_400_000_000_u64;
     let mut denied = Vec::new();
-    resp::bulk(&mut denied, [0, now.0, 0, day, day, 0].map(u64::to_le_bytes).as_flattened());
+    resp::bulk(&mut denied, [0, now.0, 0, !day, day, 0, 0].map(u64::to_le_bytes).as_flattened());
     assert!(engine.replied(batch.id, &[denied, b"$3\r\n1-1\r\n".to_vec()].concat(), now));
     let mut redis = world.redis.connect();
     // The first entry left behind the command of the request, which this Redis does not know.
