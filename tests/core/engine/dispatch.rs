@@ -240,7 +240,7 @@ fn requests_that_ran_into_the_deadline_do_not_keep_others_from_asking() {
     assert!(worker.waits_alone(100));
     let slow = worker.batch();
     let waiting = (101..200).take_while(|stream| worker.waits_alone(*stream)).count();
-    assert!(waiting < 50, "{waiting}");
+    assert!(waiting < 99, "all of them wait");
     worker.idle(ms(70));
     assert!(worker.released().len() > waiting, "all of them ran into the deadline");
     worker.reply(&slow, slow.all_granted());
