@@ -57,6 +57,21 @@ fn a_cookie_has_the_readings_of_all_servers() {
 }
 
 #[test]
+fn a_value_with_a_byte_that_servers_read_differently_is_not_clear() {
+    for byte in 0..=u8::MAX {
+        let text = [b"k=a".as_slice(), &[byte], b"z"].concat();
+        let query = Query::new(&text);
+        let parameters = query.readings(Semicolon::Literal).next().expect("a reading");
+        // `%z` is no escape.
+        let is_clear = byte.is_ascii() && byte != 0 && byte != b'%';
+        assert_eq!(pairs::parameters(parameters, &text, b"k").is_ok(), is_clear, "parameter, {byte}");
+        let cookies = pairs::cookies(&text);
+        let is_clear = is_clear && byte != b'"';
+        assert_eq!(pairs::cookie(&cookies, &text, b"k").is_ok(), is_clear, "cookie, {byte}");
+    }
+}
+
+#[test]
 fn pairs_are_counted() {
     for (text, count) in [("", 0), ("a=1", 1), ("a=1&b=2&c", 3)] {
         let query = Query::new(text.as_bytes());
