@@ -292,8 +292,10 @@ impl<T: Transport> Pool<T> {
     /// The engine has abandoned this batch. If it was sent, its connection closes: the reply must not count for another batch.
     pub fn abandon(&mut self, batch: T::Batch) {
         self.waiting.retain(|waiting| waiting.batch != batch);
-        let carries = |connection: &&Connection<T>| connection.in_flight.contains(&batch);
-        let Some(connection) = self.connections.iter().find(carries) else { return };
+        let carrier = self.connections.iter().find_map(|connection| {
+            connection.in_flight.iter().find(|other| **other == batch).map(|_| connection)
+        });
+        let Some(connection) = carrier else { return };
         let (id, store) = (T::id(&connection.host), connection.store);
         if connection.is_successor {
             self.pause(store, AGE);
