@@ -697,6 +697,8 @@ fn hashed(platform: &str, host: &str, listener: &str) {
 /// A field that the schema of a custom resource does not have is an error here; Kubernetes would remove it.
 fn closed(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
+    // Envoy's reader of YAML makes a string of a number that 32 bits do not hold.
+    fields.retain(|name, value| !(name == "maximum" && value.is_string()));
     let is_open = fields.get("x-kubernetes-preserve-unknown-fields").is_some_and(|open| open == true);
     if fields.contains_key("properties") && !fields.contains_key("additionalProperties") && !is_open {
         fields.insert(String::from("additionalProperties"), false.into());
@@ -710,6 +712,10 @@ fn closed(schema: &mut Value) {
     }
 }
 
+/// The custom resources that `weir render` writes.
+const KINDS: [&str; 5] =
+    ["EnvoyExtensionPolicy", "EnvoyFilter", "EnvoyPatchPolicy", "EnvoyProxy", "WasmPlugin"];
+
 fn fit_schemas() {
     let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
     // The schemas of Kubernetes are those of OpenAPI 3.0.
@@ -718,13 +724,21 @@ fn fit_schemas() {
     for entry in fs::read_dir(program("WEIR_CRDS").expect("a folder")).expect("a folder") {
         let text = fs::read_to_string(entry.expect("an entry").path()).expect("a file");
         let is_definition = |document: &&str| document.contains("\nkind: CustomResourceDefinition\n");
-        for definition in text.split("---\n").filter(is_definition).flat_map(documents) {
+        let all = text.trim_start_matches("---").split("\n---\n");
+        for definition in all.filter(is_definition).flat_map(documents) {
             let spec = &definition["spec"];
             for version in spec["versions"].as_array().expect("versions") {
                 let of = |value: &Value| value.as_str().expect("a string").to_owned();
                 let kind = of(&spec["names"]["kind"]);
+                if !KINDS.contains(&kind.as_str()) {
+                    continue;
+                }
                 let api = format!("{}/{}", of(&spec["group"]), of(&version["name"]));
                 let mut schema = version["schema"]["openAPIV3Schema"].clone();
+                // Each resource has them, also where its schema does not say so.
+                for field in ["apiVersion", "kind", "metadata"] {
+                    schema["properties"][field] = json!({});
+                }
                 closed(&mut schema);
                 let name = format!("http://crds/{api}/{kind}");
                 compiler.add_resource(&name, schema).expect("a schema");
@@ -759,6 +773,5 @@ fn fit_schemas() {
             }
         }
     }
-    let expected = ["EnvoyExtensionPolicy", "EnvoyFilter", "EnvoyPatchPolicy", "EnvoyProxy", "WasmPlugin"];
-    assert_eq!(seen, expected.map(str::to_owned).into(), "$WEIR_CRDS lacks some");
+    assert_eq!(seen, KINDS.map(str::to_owned).into(), "$WEIR_CRDS lacks some");
 }
