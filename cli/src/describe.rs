@@ -3,7 +3,7 @@
 
 use weir::policy::matcher::{Condition, HostTest, PathTest, TimeTest, ValueTest};
 use weir::policy::subject::{Part, Source};
-use weir::request::body::field;
+use weir::request::body::{field, json};
 
 pub(super) fn condition(of: &Condition) -> String {
     let all = |all: &[Condition], word: &str| {
@@ -90,7 +90,7 @@ fn value(test: &ValueTest) -> String {
 fn body(path: &str) -> String {
     match field(path) {
         Some(name) => format!("field {} of the form", name.escape_default()),
-        None => format!("value {path} of the body"),
+        None => format!("value {} of the body", json(path)),
     }
 }
 

@@ -206,6 +206,11 @@ impl Paths {
         }
     }
 
+    /// The key that the path of this number begins with; `None` if it begins with an index.
+    pub(crate) fn first_key(&self, path: usize) -> Option<&[u8]> {
+        self.paths.get(path)?.first()?.key()
+    }
+
     /// The number of paths.
     #[must_use]
     pub fn count(&self) -> usize {

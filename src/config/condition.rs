@@ -13,7 +13,7 @@ use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, TimeTes
 use crate::policy::normal::Normal;
 use crate::policy::pattern::Pattern;
 use crate::request::Property;
-use crate::request::body::{FIELD, FIELD_APART};
+use crate::request::body::{FIELD, FIELD_APART, JSON_APART};
 use crate::request::pairs::Semicolon;
 use crate::request::path::TrailingSlash;
 use crate::sorted_map::sorted;
@@ -387,6 +387,7 @@ object! {
     static BODY_TEST: BodyTestFields = "body_json_test", at_most_one(exact, one_of, prefix, regex, present),
         "A test on a value of the request's JSON body; with a path only: it is there. `null` is no value.";
     path: Text = body_path(),
+    in_query: Word<&'static str> = json_in_query(),
     exact: Option<Text> = exact(),
     one_of as "in": Option<List<Text>> = one_of(),
     prefix: Option<Text> = prefix(),
@@ -396,7 +397,8 @@ object! {
 }
 
 fn body_test(view: &View<'_, BodyTestFields>) -> Condition {
-    Condition::Body(view.get(&BODY_TEST.path).to_owned(), value_test!(view, BODY_TEST))
+    let path = in_body(view.get(&BODY_TEST.in_query), view.get(&BODY_TEST.path));
+    Condition::Body(path, value_test!(view, BODY_TEST))
 }
 
 object! {
@@ -413,7 +415,7 @@ object! {
 }
 
 fn field_test(view: &View<'_, FieldTestFields>) -> Condition {
-    let field = form_field(view.get(&FIELD_TEST.in_query), view.get(&FIELD_TEST.field));
+    let field = in_body(view.get(&FIELD_TEST.in_query), view.get(&FIELD_TEST.field));
     Condition::Body(field, value_test!(view, FIELD_TEST))
 }
 
@@ -427,14 +429,28 @@ pub(super) const fn in_query() -> Draft<Word<&'static str>> {
     word(&IN_QUERY).default("\"unreadable\"", "What a parameter of this name in the query means.")
 }
 
+/// The same for a value of JSON.
+pub(super) const fn json_in_query() -> Draft<Word<&'static str>> {
+    word(&JSON_IN_QUERY).default(
+        "\"unreadable\"",
+        "What a parameter of the query means that is named as the path's first key.",
+    )
+}
+
+static JSON_IN_QUERY: Words<&'static str> = words! {
+    "unreadable" => "", "Some servers join the query and the body, and read the parameter in place of the value: the value cannot be \
+        read (see [request bodies](bodies.md)).";
+    "ignored" => JSON_APART, "Your upstreams read this value in the body alone.";
+};
+
 static IN_QUERY: Words<&'static str> = words! {
     "unreadable" => FIELD, "Some servers join the query and the form, and read the parameter in place of the field: the field cannot be \
         read (see [HTML forms](bodies.md#html-forms)).";
     "ignored" => FIELD_APART, "Your upstreams read this field in the body alone.";
 };
 
-/// The path of a field among those of values in a body.
-pub(super) fn form_field(begins: &str, name: &str) -> String {
+/// The path of a field or of a value of JSON, among those of values in a body.
+pub(super) fn in_body(begins: &str, name: &str) -> String {
     [begins, name].concat()
 }
 

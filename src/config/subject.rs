@@ -2,8 +2,8 @@
 //! `subject`: the parts of a request that tell subjects apart.
 
 use super::condition::{
-    Step, attribute_at, attribute_path, body_path, claim, claim_of, field, form_field, in_query, normal,
-    normalize, payload, semicolon, trailing_slash,
+    Step, attribute_at, attribute_path, body_path, claim, claim_of, field, in_body, in_query, json_in_query,
+    normal, normalize, payload, semicolon, trailing_slash,
 };
 use super::schema::{
     Count, Draft, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, list,
@@ -174,11 +174,12 @@ fn source(view: &View<'_, PartFields>) -> Source {
         return Source::Attribute(attribute_at(&part.get(&ATTRIBUTE_PART.path)));
     }
     if let Some(body) = view.get(&PART.body_json) {
-        return Source::Body(body.get(&BODY_PART.path).to_owned(), body.get(&BODY_PART.on_unreadable));
+        let path = in_body(body.get(&BODY_PART.in_query), body.get(&BODY_PART.path));
+        return Source::Body(path, body.get(&BODY_PART.on_unreadable));
     }
     if let Some(field) = view.get(&PART.body_form) {
         let on_unreadable = field.get(&FIELD_PART.on_unreadable);
-        let path = form_field(field.get(&FIELD_PART.in_query), field.get(&FIELD_PART.field));
+        let path = in_body(field.get(&FIELD_PART.in_query), field.get(&FIELD_PART.field));
         return Source::Body(path, on_unreadable);
     }
     Source::Literal(view.get(&PART.literal).unwrap_or_default().into())
@@ -253,6 +254,7 @@ object! {
     static BODY_PART: BodyPartFields = "body_json_part",
         "A value of the request's JSON body: a text, a number below 10^12, `true` or `false`. `null` is no value.";
     path: Text = body_path(),
+    in_query: Word<&'static str> = json_in_query(),
     on_unreadable: Word<OnUnreadable> = on_unreadable(),
 }
 

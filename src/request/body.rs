@@ -23,6 +23,16 @@ pub const FIELD: &str = "form:";
 /// The same for a field that the server keeps apart from the query.
 pub const FIELD_APART: &str = "form apart:";
 
+/// The prefix of a path of JSON whose value the server keeps apart from the query. Without it, the value is unreadable if the query has a
+/// parameter with the name of the path's first key.
+pub const JSON_APART: &str = "json apart:";
+
+/// A path of JSON without its prefix.
+#[must_use]
+pub fn json(path: &str) -> &str {
+    path.strip_prefix(JSON_APART).unwrap_or(path)
+}
+
 /// The name of the form's field at such a path.
 #[must_use]
 pub fn field(path: &str) -> Option<&str> {
@@ -44,7 +54,7 @@ impl Wanted {
     #[must_use]
     pub fn new(names: Vec<String>, max_bytes: usize) -> Option<Self> {
         let (fields, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| field(name).is_some());
-        let paths = Paths::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).ok()?.of_clients();
+        let paths = Paths::new(&names.iter().map(|name| json(name)).collect::<Vec<_>>()).ok()?.of_clients();
         let fields: BTreeSet<_> = fields.iter().filter_map(|name| field(name)).map(str::to_owned).collect();
         Some(Self {
             names,
@@ -210,9 +220,16 @@ impl Body {
         !matches!(self.read, Read::Part(..))
     }
 
-    /// True if it is a form, and not an empty one.
-    pub(super) const fn is_form(&self) -> bool {
-        matches!(self.read, Read::Whole(Reader::Form(_), _))
+    /// The name of the parameter of the query that some servers join with the value at this path, if there is one.
+    pub(super) fn joins<'b>(&'b self, path: &'b str) -> Option<&'b [u8]> {
+        match &self.read {
+            Read::Whole(Reader::Form(_), _) => path.strip_prefix(FIELD).map(str::as_bytes),
+            Read::Whole(Reader::Json(..), _) if path == json(path) => {
+                let path = self.wanted.names.iter().position(|name| name == path)?;
+                self.wanted.paths.first_key(path)
+            }
+            _ => None,
+        }
     }
 
     /// True if it could not be read.

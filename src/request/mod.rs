@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::time::Micros;
-use body::{Body, FIELD, Wanted};
+use body::{Body, Wanted};
 use client_ip::Trust;
 use pairs::{LONGEST_PAIRS, MAX_PAIRS, Pairs, Query, Semicolon};
 use path::{DecodedPath, Path, Split};
@@ -297,15 +297,19 @@ impl<'a> Request<'a> {
     /// The text of the value at a path of the JSON body; `None` if there is none.
     ///
     /// # Errors
-    /// [`Unreadable`], also for a body that has not come yet: see [`Request::awaits_body`]. Also for a field of a form, if the query has a
-    /// parameter of its name.
+    /// [`Unreadable`], also for a body that has not come yet: see [`Request::awaits_body`]. Also for a field of a form, and for a value of JSON,
+    /// if the query has a parameter of its name: servers that join both read the parameter's value, or both.
     pub fn body_text(&self, path: &str) -> Result<Option<Cow<'a, [u8]>>, Unreadable> {
-        let Some(body) = self.body()? else { return Ok(None) };
-        // Servers that join both read the parameter's value, or both.
-        if path.strip_prefix(FIELD).is_some_and(|name| body.is_form() && self.may_have_parameter(name)) {
-            return Err(Unreadable);
+        self.body_apart(path)?.map_or(Ok(None), |body| body.text(path))
+    }
+
+    /// Its body, unless servers may read a parameter of the query in place of the value at this path.
+    fn body_apart(&self, path: &str) -> Result<Option<&'a Body>, Unreadable> {
+        let body = self.body()?;
+        match body.and_then(|body| body.joins(path)) {
+            Some(name) if self.may_have_parameter(name) => Err(Unreadable),
+            _ => Ok(body),
         }
-        body.text(path)
     }
 
     /// The number at a path of the JSON body, rounded up; `None` if there is none.
@@ -313,7 +317,7 @@ impl<'a> Request<'a> {
     /// # Errors
     /// As of [`Request::body_text`].
     pub fn body_number(&self, path: &str) -> Result<Option<u64>, Unreadable> {
-        self.body()?.map_or(Ok(None), |body| body.number(path))
+        self.body_apart(path)?.map_or(Ok(None), |body| body.number(path))
     }
 
     /// The whole number at a path of its body, if there is one. 0 and a fraction are unreadable, too: servers differ in what they make of them.
@@ -423,11 +427,11 @@ impl<'a> Request<'a> {
     }
 
     /// True if some server finds a parameter of this name in the query.
-    fn may_have_parameter(&self, name: &str) -> bool {
+    fn may_have_parameter(&self, name: &[u8]) -> bool {
         self.query().is_none_or(|(text, query)| {
             query.readings(Semicolon::Ambiguous).any(|pairs| {
                 self.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
-                let values = pairs::parameters(pairs, text, name.as_bytes());
+                let values = pairs::parameters(pairs, text, name);
                 pairs.truncated() || values.map_or(true, |values| !values.is_empty())
             })
         })

@@ -282,13 +282,15 @@ impl Pairs {
     pub const fn count(&self) -> usize {
         self.pairs.len()
     }
-
-    fn halves<'t>(&self, text: &'t [u8]) -> impl Iterator<Item = (&'t [u8], &'t [u8])> {
-        self.pairs.iter().map(move |pair| pair.halves(text))
-    }
 }
 
 impl Pair {
+    /// True if a comma is before it or behind it.
+    fn is_beside_comma(self, text: &[u8]) -> bool {
+        let before = self.begin.checked_sub(1).and_then(|before| text.get(before));
+        before == Some(&b',') || text.get(self.end) == Some(&b',')
+    }
+
     fn halves(self, text: &[u8]) -> (&[u8], &[u8]) {
         let name = text.get(self.begin..self.equals).unwrap_or_default();
         (name, text.get(self.equals.saturating_add(1)..self.end).unwrap_or_default())
@@ -356,7 +358,7 @@ pub fn all_parameters<'t>(pairs: &Pairs, text: &'t [u8]) -> impl Iterator<Item =
 }
 
 /// The pairs of a `cookie` header (RFC 6265 §5.4). A comma also ends a cookie: that is how several header lines arrive as
-/// one value.
+/// one value. Many servers read it as a part of the value, so what is beside a comma has two readings: see [`cookie`].
 #[must_use]
 pub fn cookies(header: &[u8]) -> Pairs {
     Pairs::parse(header, class::SEMICOLON | class::COMMA)
@@ -367,10 +369,16 @@ pub fn cookies(header: &[u8]) -> Pairs {
 /// # Errors
 /// [`Unreadable`] if servers differ in what they read under this name, or find several values where one stands.
 pub fn cookie<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Result<Values<'t>, Unreadable> {
-    let named = pairs.halves(text).filter_map(|(key, value)| {
+    let named = pairs.pairs.iter().filter_map(|pair| {
+        let (key, value) = pair.halves(text);
         let key = key.trim_ascii();
         if key == name {
-            return Some(Sent::of_cookie(value.trim_ascii()));
+            let value = if pair.is_beside_comma(text) {
+                Err(Unreadable)
+            } else {
+                Sent::of_cookie(value.trim_ascii())
+            };
+            return Some(value);
         }
         is_taken_for(Decoded::new(key, Some(Plus::IsSpace)), name).then_some(Err(Unreadable))
     });

@@ -134,12 +134,11 @@ fn types() {
 
 #[test]
 fn a_field_that_the_query_has_too() {
-    let [joined, apart] = ["unreadable", "ignored"].map(|in_query| {
-        policy(&format!(
-            r#""match": {{"body_form": {{"field": "user", "in_query": "{in_query}"}}}},
-                "subject": [{{"body_form": {{"field": "user", "in_query": "{in_query}"}}}}]"#
-        ))
-    });
+    let of = |part: &str| policy(&format!(r#""match": {{{part}}}, "subject": [{{{part}}}]"#));
+    let [joined, apart] = ["unreadable", "ignored"]
+        .map(|in_query| of(&format!(r#""body_form": {{"field": "user", "in_query": "{in_query}"}}"#)));
+    let [json_joined, json_apart] = ["unreadable", "ignored"]
+        .map(|in_query| of(&format!(r#""body_json": {{"path": "user.name", "in_query": "{in_query}"}}"#)));
     let unclear = "deny ambiguous 0";
     let rows = [
         ("another parameter", "?users=eve&b", "user=ann", "{p|ann}"),
@@ -155,11 +154,15 @@ fn a_field_that_the_query_has_too() {
     ];
     each(rows.iter().flat_map(|(name, query, body, wanted)| {
         let sample = request(&format!("POST /login{query}")).header("content-type", FORM).with_body(body);
-        let own = match *body {
-            "user=ann" => "{p|ann}",
-            _ => "admit",
+        let (own, json) = match *body {
+            "user=ann" => ("{p|ann}", r#"{"user": {"name": "ann"}}"#),
+            "" => ("admit", ""),
+            _ => ("admit", r#"{"a": "b"}"#),
         };
+        let json = request(&format!("POST /login{query}")).with_body(json);
         [
+            (format!("{name}, JSON, joined"), tag(&json_joined, &json), (*wanted).to_owned()),
+            (format!("{name}, JSON, apart"), tag(&json_apart, &json), own.to_owned()),
             (format!("{name}, joined"), tag(&joined, &sample), (*wanted).to_owned()),
             (format!("{name}, apart"), tag(&apart, &sample), own.to_owned()),
         ]
