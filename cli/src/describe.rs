@@ -2,7 +2,7 @@
 //! Conditions and parts of subjects in words.
 
 use weir::policy::matcher::{Condition, HostTest, PathTest, TimeTest, ValueTest};
-use weir::policy::subject::{Part, Source};
+use weir::policy::subject::{Source, SubjectPart};
 use weir::request::body::{field, json};
 
 pub(super) fn condition(of: &Condition) -> String {
@@ -94,7 +94,7 @@ fn body(path: &str) -> String {
     }
 }
 
-pub(super) fn part(part: &Part) -> String {
+pub(super) fn part(part: &SubjectPart) -> String {
     match &part.source {
         Source::ClientAddress { .. } => String::from("client address"),
         Source::Header(name) => format!("header {name}"),

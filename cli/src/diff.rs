@@ -12,7 +12,7 @@ use super::source::load_with_text;
 use super::{Ended, Found, check, describe, failed, words};
 use weir::config::Config;
 use weir::limit::Limit;
-use weir::policy::subject::Part;
+use weir::policy::subject::SubjectPart;
 use weir::policy::{Policy, Tier};
 use weir::response::LimitView;
 
@@ -133,7 +133,7 @@ fn text_of<'a>(text: &'a Value, name: &str) -> &'a Value {
 }
 
 fn subject(policy: &Policy) -> String {
-    let part = |part: &Part| {
+    let part = |part: &SubjectPart| {
         let hashed = if part.hash.is_some() { " (hashed)" } else { "" };
         format!("{}{hashed}", describe::part(part))
     };

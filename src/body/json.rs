@@ -47,7 +47,7 @@ enum At {
     /// The backslash before the second surrogate of a pair; then its `u`.
     Surrogate { high: u16, backslash: bool },
     /// More of a number, or its end.
-    Number(Part),
+    Number(NumberPart),
     /// The rest of a word, of which this many bytes have passed.
     Word(Word, u8),
     /// Nothing: the document is unreadable.
@@ -74,7 +74,7 @@ impl Word {
 
 /// The part of a number that was read last.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum NumberPart {
     Minus,
     /// A zero that is the whole integer: no digit may follow.
     Zero,
@@ -270,7 +270,7 @@ impl Document {
         let mut number = |part| {
             self.decimal = Decimal::default();
             match part {
-                Part::Minus => self.decimal.negative(),
+                NumberPart::Minus => self.decimal.negative(),
                 _ => self.decimal.integer(byte),
             }
             At::Number(part)
@@ -290,9 +290,9 @@ impl Document {
                 }
                 At::Text
             }
-            b'-' => number(Part::Minus),
-            b'0' => number(Part::Zero),
-            b'1'..=b'9' => number(Part::Integer),
+            b'-' => number(NumberPart::Minus),
+            b'0' => number(NumberPart::Zero),
+            b'1'..=b'9' => number(NumberPart::Integer),
             b't' => At::Word(Word::True, 1),
             b'f' => At::Word(Word::False, 1),
             b'n' => At::Word(Word::Null, 1),
@@ -562,36 +562,41 @@ impl Document {
     }
 
     /// More of a number, up to the byte after it.
-    fn number<'a>(&mut self, mut part: Part, values: &mut Values, bytes: &'a [u8]) -> &'a [u8] {
+    fn number<'a>(&mut self, mut part: NumberPart, values: &mut Values, bytes: &'a [u8]) -> &'a [u8] {
         let wanted = !self.ends.is_empty();
         let mut rest = bytes;
         while let Some((&byte, after)) = rest.split_first() {
             part = match (part, byte) {
-                (Part::Minus, b'0') => Part::Zero,
-                (Part::Minus, b'1'..=b'9') | (Part::Integer, b'0'..=b'9') => {
+                (NumberPart::Minus, b'0') => NumberPart::Zero,
+                (NumberPart::Minus, b'1'..=b'9') | (NumberPart::Integer, b'0'..=b'9') => {
                     if wanted {
                         self.decimal.integer(byte);
                     }
-                    Part::Integer
+                    NumberPart::Integer
                 }
-                (Part::Zero | Part::Integer, b'.') => Part::Point,
-                (Part::Point | Part::Fraction, b'0'..=b'9') => {
+                (NumberPart::Zero | NumberPart::Integer, b'.') => NumberPart::Point,
+                (NumberPart::Point | NumberPart::Fraction, b'0'..=b'9') => {
                     if wanted {
                         self.decimal.fraction(byte);
                     }
-                    Part::Fraction
+                    NumberPart::Fraction
                 }
-                (Part::Zero | Part::Integer | Part::Fraction, b'e' | b'E') => Part::Exponent,
-                (Part::Exponent, b'+') => Part::ExponentSign,
-                (Part::Exponent, b'-') => {
+                (NumberPart::Zero | NumberPart::Integer | NumberPart::Fraction, b'e' | b'E') => {
+                    NumberPart::Exponent
+                }
+                (NumberPart::Exponent, b'+') => NumberPart::ExponentSign,
+                (NumberPart::Exponent, b'-') => {
                     self.decimal.negative_exponent();
-                    Part::ExponentSign
+                    NumberPart::ExponentSign
                 }
-                (Part::Exponent | Part::ExponentSign | Part::ExponentDigits, b'0'..=b'9') => {
+                (
+                    NumberPart::Exponent | NumberPart::ExponentSign | NumberPart::ExponentDigits,
+                    b'0'..=b'9',
+                ) => {
                     if wanted {
                         self.decimal.exponent(byte);
                     }
-                    Part::ExponentDigits
+                    NumberPart::ExponentDigits
                 }
                 (_, b' ' | b'\t' | b'\n' | b'\r' | b',' | b'}' | b']') => {
                     self.end_number(part, values);
@@ -610,15 +615,17 @@ impl Document {
     }
 
     /// The number has ended, if it may end after this part.
-    fn end_number(&mut self, part: Part, values: &mut Values) {
+    fn end_number(&mut self, part: NumberPart, values: &mut Values) {
         self.at = match part {
-            Part::Zero | Part::Integer | Part::Fraction | Part::ExponentDigits => {
+            NumberPart::Zero | NumberPart::Integer | NumberPart::Fraction | NumberPart::ExponentDigits => {
                 if !self.ends.is_empty() {
                     values.put(self.ends, Found::Number(self.decimal.number()));
                 }
                 self.next()
             }
-            Part::Minus | Part::Point | Part::Exponent | Part::ExponentSign => NOT_JSON,
+            NumberPart::Minus | NumberPart::Point | NumberPart::Exponent | NumberPart::ExponentSign => {
+                NOT_JSON
+            }
         };
     }
 }

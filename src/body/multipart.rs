@@ -33,7 +33,7 @@ enum At {
 
 /// The part that is being read.
 #[derive(Debug, Default)]
-struct Part {
+struct BodyPart {
     /// The lines that its head has.
     lines: [bool; LINES.len()],
     name: String,
@@ -51,7 +51,7 @@ struct Part {
 pub(super) struct Multipart {
     delimiter: Delimiter,
     at: At,
-    part: Part,
+    part: BodyPart,
     /// A line of the head, or as much of a wanted body as shows that it is too long.
     kept: Vec<u8>,
     /// The number of bytes since the last line's end, or since the form began.
@@ -64,7 +64,7 @@ impl Multipart {
         Self {
             delimiter: Delimiter::new(boundary),
             at: At::Start,
-            part: Part::default(),
+            part: BodyPart::default(),
             kept: vec![],
             column: 0,
             after_cr: false,
@@ -90,7 +90,7 @@ impl Multipart {
         self.at = match (self.at, byte) {
             (At::Delimiter, b'\r') => At::DelimiterCr,
             (At::DelimiterCr, b'\n') => {
-                self.part = Part::default();
+                self.part = BodyPart::default();
                 (self.column, self.after_cr) = (0, false);
                 At::Head
             }
@@ -175,7 +175,7 @@ impl Multipart {
 const LINES: [&str; 4] =
     ["Content-Disposition", "Content-Type", "Content-Transfer-Encoding", "Content-Length"];
 
-impl Part {
+impl BodyPart {
     /// Reads a line of its head. `None`: servers differ in what it means.
     fn read(&mut self, line: &str) -> Option<()> {
         let (name, value) = line.split_once(": ")?;

@@ -5,7 +5,7 @@ use super::Config;
 use super::schema::{ConfigError, Errors};
 use crate::policy::list::Conditions;
 use crate::policy::matcher::Condition;
-use crate::policy::subject::{Part, Source};
+use crate::policy::subject::{Source, SubjectPart};
 use crate::request::Property;
 use crate::request::module::{self, TEXTS};
 
@@ -74,7 +74,7 @@ fn refuse_in(condition: &Condition, place: &str, errors: &mut Errors) {
 }
 
 /// An attribute that a dynamic module cannot read would make the policy deny every request.
-fn refuse_unreadable(part: &Part, place: &str, errors: &mut Errors) {
+fn refuse_unreadable(part: &SubjectPart, place: &str, errors: &mut Errors) {
     if let Source::Attribute(property) = &part.source {
         refuse_property(property, place, errors);
     }

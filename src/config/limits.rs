@@ -11,9 +11,9 @@ use crate::limit::{
     Align, Concurrency, Distinct, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_MEMBERS, MAX_UNITS,
     MAX_WINDOW, MIN_WINDOW, Period, Refill, SlidingLog, SlidingWindow, TokenBucket, UtcOffset, time_for,
 };
-use crate::policy::Queue;
+use crate::policy::QueueSettings;
 use crate::policy::key::ValueHasher;
-use crate::policy::subject::Part;
+use crate::policy::subject::SubjectPart;
 use crate::script::MAX_LIMITS;
 use crate::time::Micros;
 
@@ -26,7 +26,7 @@ pub(super) struct Quota {
     /// The operator's estimate of the duration of requests in flight.
     pub retry_estimate: Option<Micros>,
     /// The permit queue, if requests wait for a permit.
-    pub queue: Option<Queue>,
+    pub queue: Option<QueueSettings>,
     /// The percentage used from which on weir warns, if it does.
     pub warn_at_percent: Option<u8>,
 }
@@ -249,7 +249,7 @@ object! {
 
 fn concurrency(view: &View<'_, ConcurrencyFields>) -> Made {
     let limit = view.get(&CONCURRENCY.limit);
-    let queue = view.get(&CONCURRENCY.queue).map(|queue| Queue {
+    let queue = view.get(&CONCURRENCY.queue).map(|queue| QueueSettings {
         max_wait: queue.get(&QUEUE.max_wait),
         max_waiting: queue.get(&QUEUE.max_waiting),
     });
@@ -281,7 +281,7 @@ pub(super) fn members(
     limits: &[Variant<'_>],
     hasher: &ValueHasher,
     errors: &mut Errors,
-) -> (Vec<Part>, String) {
+) -> (Vec<SubjectPart>, String) {
     let mut distinct = limits.iter().filter_map(|limit| {
         let (path, value) = limit.parameter(DISTINCT.of.shape.name);
         Some((limit, path, value?))

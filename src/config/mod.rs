@@ -77,7 +77,7 @@ use crate::policy::index::Index;
 use crate::policy::list::Conditions;
 use crate::policy::matcher::OnAmbiguity;
 use crate::policy::settle::Settle;
-use crate::policy::{Across, Check, Denial, Lease, Mode, OnFailure, Policy, Queue, Ruling};
+use crate::policy::{Across, Check, Denial, Lease, Mode, OnFailure, Policy, QueueSettings, Ruling};
 use crate::request::body::Body;
 use crate::request::client_ip::{Network, Trust};
 use crate::request::{Attributes, Request};
@@ -206,8 +206,8 @@ pub enum Evaluation {
     /// Redis is asked about each of these checks; at least one.
     Check(InlineVec<Check>),
     /// It is a quota request: Redis is asked each of these checks, if there are any, and weir answers the request. Those of
-    /// [`Mode::Enquiry`] are charged nothing.
-    Enquiry(InlineVec<Check>),
+    /// [`Mode::QuotaRequest`] are charged nothing.
+    QuotaRequest(InlineVec<Check>),
 }
 
 /// The part of a request's evaluation that does not need its body.
@@ -234,7 +234,7 @@ pub enum Step<'a> {
     /// follow.
     Exempt(usize),
     /// A quota request asks about a request with this method and path. The steps that follow evaluate that other request.
-    Enquiry(&'a [u8], &'a [u8]),
+    QuotaRequest(&'a [u8], &'a [u8]),
     /// The policy of this index decided so. The evaluation ends if this is a denial that is enforced.
     Policy(usize, &'a Ruling),
 }
@@ -407,7 +407,7 @@ impl Config {
             return Evaluation::Deny(None, Denial::Listed(listed));
         }
         if let Some(asked) = self.asked(request) {
-            observer.step(Step::Enquiry(asked.method(), asked.target()));
+            observer.step(Step::QuotaRequest(asked.method(), asked.target()));
             return self.decide_enquiry(request, &asked, &mut |step: Step<'_>| observer.of_enquiry(step));
         }
         if let Some(listed) = self.exempt.first(request, OnAmbiguity::Fails) {
@@ -450,7 +450,7 @@ impl Config {
     pub fn shares(&self, check: &Check) -> Option<Cow<'_, [Limit]>> {
         let policy =
             self.policies.get(check.policy).filter(|policy| policy.on_failure == OnFailure::Local)?;
-        if check.mode == Mode::Enquiry {
+        if check.mode == Mode::QuotaRequest {
             return None;
         }
         Some(policy.tiers.tiers.get(check.tier)?.shares_at(check.scale))
@@ -458,7 +458,7 @@ impl Config {
 
     /// The queues of the limits that a check asks about, in the plan's order.
     #[must_use]
-    pub fn queues_of(&self, check: &Check) -> &[Option<Queue>] {
+    pub fn queues_of(&self, check: &Check) -> &[Option<QueueSettings>] {
         let tiers = self.policies.get(check.policy).map(|policy| &policy.tiers.tiers);
         tiers.and_then(|tiers| tiers.get(check.tier)).map_or(&[], |tier| &tier.queues)
     }
@@ -495,7 +495,8 @@ impl Config {
         let policy = self.policies.get(check.policy)?;
         let lease = policy.lease.as_ref()?;
         // Under `share`, only what other regions lend is a lease.
-        let is_leased = check.mode != Mode::Enquiry && (policy.regions != Across::Share || check.store != 0);
+        let is_leased =
+            check.mode != Mode::QuotaRequest && (policy.regions != Across::Share || check.store != 0);
         match is_leased {
             false => None,
             true if lease.is_auto => Lease::auto(self.plan(check)?.limits(), check.cost),

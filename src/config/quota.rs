@@ -78,7 +78,7 @@ impl Config {
             };
             observe(Step::Policy(index, &ruling));
             match ruling {
-                Ruling::Check(check) if check.mode == Mode::Enquiry => checks.push(check),
+                Ruling::Check(check) if check.mode == Mode::QuotaRequest => checks.push(check),
                 Ruling::Check(check) if charged == Some(index) => {
                     checks.push(Check { cost: check.cost.max(1), ..check });
                 }
@@ -88,6 +88,6 @@ impl Config {
                 _ => {}
             }
         }
-        Evaluation::Enquiry(checks)
+        Evaluation::QuotaRequest(checks)
     }
 }

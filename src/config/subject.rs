@@ -11,7 +11,7 @@ use super::schema::{
 };
 use crate::policy::credential::Credential;
 use crate::policy::key::ValueHasher;
-use crate::policy::subject::{OnMissing, OnMultiple, OnUnreadable, Part, Source};
+use crate::policy::subject::{OnMissing, OnMultiple, OnUnreadable, Source, SubjectPart};
 use crate::request::Property;
 use crate::request::pairs::Semicolon;
 use crate::request::path::TrailingSlash;
@@ -69,7 +69,7 @@ static ON_MULTIPLE: Words<OnMultiple> = words! {
 };
 
 /// Reads a part of a subject. `hasher` hashes it, if it is to be hashed.
-pub(super) fn read(view: &View<'_, PartFields>, hasher: &ValueHasher, errors: &mut Errors) -> Part {
+pub(super) fn read(view: &View<'_, PartFields>, hasher: &ValueHasher, errors: &mut Errors) -> SubjectPart {
     let part = read_plain(view);
     let is_credential = matches!(part.source, Source::Credential(_));
     if matches!(&part.source, Source::Credential(credential) if credential.is_nowhere()) {
@@ -95,11 +95,11 @@ pub(super) fn read(view: &View<'_, PartFields>, hasher: &ValueHasher, errors: &m
         let allowed = "deny, first or last: a client could join its credential with others, and be another subject each time";
         errors.add(&view.path_of(&PART.on_multiple), "\"join\"", allowed);
     }
-    Part { hash: is_hashed.then(|| hasher.clone()), ..part }
+    SubjectPart { hash: is_hashed.then(|| hasher.clone()), ..part }
 }
 
 /// Reads a part that is compared with names, so that it cannot be hashed.
-pub(super) fn read_name(view: &View<'_, PartFields>, errors: &mut Errors) -> Part {
+pub(super) fn read_name(view: &View<'_, PartFields>, errors: &mut Errors) -> SubjectPart {
     let part = read_plain(view);
     if view.get(&PART.hash) == Some(true) {
         errors.add(&view.path_of(&PART.hash), "true", "false: the value names the tier, its hash does not");
@@ -117,8 +117,8 @@ pub(super) fn read_name(view: &View<'_, PartFields>, errors: &mut Errors) -> Par
     part
 }
 
-fn read_plain(view: &View<'_, PartFields>) -> Part {
-    Part {
+fn read_plain(view: &View<'_, PartFields>) -> SubjectPart {
+    SubjectPart {
         hash: None,
         normalize: normal(&view.get(&PART.normalize)),
         source: source(view),

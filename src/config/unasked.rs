@@ -43,7 +43,7 @@ impl Observer for Notes<'_> {
                 let ruling = if is_enforced { UnaskedRuling::Denied } else { UnaskedRuling::ShadowDenied };
                 (Some(index), ruling(*denial))
             }
-            Step::Policy(..) | Step::Enquiry(..) => return,
+            Step::Policy(..) | Step::QuotaRequest(..) => return,
         };
         self.unasked.push(note);
     }

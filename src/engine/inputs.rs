@@ -50,7 +50,12 @@ impl Engine {
     }
 
     /// A quota request arrived, and these checks apply to it, if there are any. Its [`Action::Reject`] has the answer.
-    pub fn enquire(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
+    pub fn submit_quota_request(
+        &mut self,
+        stream: StreamId,
+        checks: InlineVec<Check>,
+        now: Micros,
+    ) -> Submitted {
         self.arrived(stream, checks, true, now)
     }
 
@@ -58,11 +63,11 @@ impl Engine {
         &mut self,
         stream: StreamId,
         checks: InlineVec<Check>,
-        is_enquiry: bool,
+        is_quota_request: bool,
         now: Micros,
     ) -> Submitted {
         self.happens(now, |Self { requests, stores, .. }, now| {
-            if requests.submit(stream, checks, is_enquiry, now) {
+            if requests.submit(stream, checks, is_quota_request, now) {
                 requests.ask(stream, stores, now);
             }
         });

@@ -66,14 +66,14 @@ struct Named {
 }
 
 /// Conditions by the part of a value that they name.
-type Parts = Vec<(Part, Vec<Key>)>;
+type Parts = Vec<(Lookup, Vec<Key>)>;
 
 /// The value that a part must have for a condition to hold, and the place of that condition.
 type Key = (Box<[u8]>, u8);
 
 /// The part of an attribute's value that is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum Lookup {
     /// All of it.
     Whole,
     /// The first bytes, of this number.
@@ -90,7 +90,7 @@ type Required = (Attribute, Vec<Value>);
 /// A part of a value, and what it is; in a query, of the parameter of this name.
 struct Value {
     name: Box<[u8]>,
-    part: Part,
+    part: Lookup,
     is: Box<[u8]>,
 }
 
@@ -257,7 +257,7 @@ impl Filed {
 }
 
 /// Adds the conditions that are filed under `value`.
-fn look_up(parts: &[(Part, Vec<Key>)], value: &[u8], found: &mut Places) {
+fn look_up(parts: &[(Lookup, Vec<Key>)], value: &[u8], found: &mut Places) {
     for (part, keys) in parts {
         let Some(value) = part.of(value) else { continue };
         let first = keys.partition_point(|(key, _)| **key < *value);
@@ -266,7 +266,7 @@ fn look_up(parts: &[(Part, Vec<Key>)], value: &[u8], found: &mut Places) {
     }
 }
 
-impl Part {
+impl Lookup {
     /// This part of `value`, if it has it.
     fn of(self, value: &[u8]) -> Option<&[u8]> {
         match self {
@@ -291,7 +291,7 @@ fn without_slash(path: &[u8]) -> &[u8] {
 fn require(condition: &Condition, out: &mut Vec<Required>) {
     let mut values = Vec::new();
     let name: &[u8] = if let Condition::Query(name, ..) = condition { name } else { &[] };
-    let mut add = |part: Part, is: &[u8]| values.push(Value { name: name.into(), part, is: is.into() });
+    let mut add = |part: Lookup, is: &[u8]| values.push(Value { name: name.into(), part, is: is.into() });
     let attribute = match condition {
         Condition::All(all) => return all.iter().for_each(|condition| require(condition, out)),
         Condition::Any(any) => return require_any(any, out),
@@ -301,28 +301,28 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
         | Condition::Body(..)
         | Condition::Time(_) => return,
         Condition::Method(names) => {
-            names.iter().for_each(|name| add(Part::Whole, name));
+            names.iter().for_each(|name| add(Lookup::Whole, name));
             Attribute::Method
         }
         Condition::Route(names) => {
-            names.iter().for_each(|name| add(Part::Whole, name));
+            names.iter().for_each(|name| add(Lookup::Whole, name));
             Attribute::Route
         }
         Condition::Host(hosts) => {
             for host in hosts {
                 match host {
-                    HostTest::Exact(host) => add(Part::Whole, host),
-                    HostTest::Below(suffix) => add(Part::Tail(suffix.len()), suffix),
+                    HostTest::Exact(host) => add(Lookup::Whole, host),
+                    HostTest::Below(suffix) => add(Lookup::Tail(suffix.len()), suffix),
                 }
             }
             Attribute::Host
         }
         Condition::Path(test) => {
             match test {
-                PathTest::Exact(path, _) => add(Part::Whole, without_slash(path)),
+                PathTest::Exact(path, _) => add(Lookup::Whole, without_slash(path)),
                 // Every path begins with nothing.
                 PathTest::Prefix(path) if path.is_empty() => return,
-                PathTest::Prefix(path) => add(Part::Segments(path.len()), path),
+                PathTest::Prefix(path) => add(Lookup::Segments(path.len()), path),
                 PathTest::Regex(pattern) => {
                     let mut beginning = pattern.exact.beginning().as_bytes();
                     while let Some(shorter) = beginning.strip_suffix(b"/") {
@@ -331,14 +331,14 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
                     if beginning.is_empty() {
                         return;
                     }
-                    add(Part::Head(beginning.len()), beginning);
+                    add(Lookup::Head(beginning.len()), beginning);
                 }
             }
             Attribute::Path
         }
         Condition::ClientAddress(networks) => {
             for bits in networks.iter().map(Network::bits) {
-                add(Part::Head(bits.len()), &bits);
+                add(Lookup::Head(bits.len()), &bits);
             }
             Attribute::Client
         }
@@ -346,11 +346,11 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
             let beginning = match test {
                 ValueTest::Absent => return,
                 ValueTest::Exact(value) => {
-                    add(Part::Whole, value);
+                    add(Lookup::Whole, value);
                     None
                 }
                 ValueTest::In(values) => {
-                    values.iter().for_each(|value| add(Part::Whole, value));
+                    values.iter().for_each(|value| add(Lookup::Whole, value));
                     None
                 }
                 ValueTest::Present | ValueTest::Normalized(..) => Some(&[][..]),
@@ -358,7 +358,7 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
                 ValueTest::Regex(pattern) => Some(pattern.beginning().as_bytes()),
             };
             if let Some(beginning) = beginning {
-                add(Part::Head(beginning.len()), beginning);
+                add(Lookup::Head(beginning.len()), beginning);
             }
             match condition {
                 Condition::Header(name, _) => Attribute::Header(name.clone()),

@@ -25,7 +25,7 @@ use list::Conditions;
 use matcher::{Condition, OnAmbiguity};
 use scale::{Scale, ScaledPlans};
 use settle::{Settle, TrueCost};
-use subject::{OnMissing, Part, Value};
+use subject::{OnMissing, SubjectPart, Value};
 
 use usage::Prices;
 
@@ -51,9 +51,9 @@ pub struct Policy {
     /// Matching requests to admit without asking the store.
     pub exempt: Conditions,
     /// The parts of its subjects; from 1 to 8.
-    pub subject: Vec<Part>,
+    pub subject: Vec<SubjectPart>,
     /// The parts of the value that its `distinct` limits count; none if it has no such limit.
-    pub members: Vec<Part>,
+    pub members: Vec<SubjectPart>,
     /// The place of these parts within the policy: `limits[0].of`.
     pub members_path: String,
     /// Costs of the requests that meet a condition; the first that does counts.
@@ -98,7 +98,7 @@ pub enum Mode {
     /// The denial is counted and reported, and the request continues.
     Shadow,
     /// Nothing: the client only asks what is left. Nothing is taken.
-    Enquiry,
+    QuotaRequest,
 }
 
 /// The decision for a request that the store does not answer.
@@ -177,14 +177,14 @@ impl Lease {
 
 /// The permit queue of a `concurrency` limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queue {
+pub struct QueueSettings {
     /// The maximum wait, from the arrival of the request.
     pub max_wait: Micros,
     /// The most waiting requests of one subject in one worker.
     pub max_waiting: usize,
 }
 
-impl Queue {
+impl QueueSettings {
     /// Returns the smaller of both for each setting.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {
@@ -199,7 +199,7 @@ impl Queue {
 #[derive(Debug)]
 pub struct Tiers {
     /// The part of the request that names the tier; `None` when there is only one tier.
-    pub by: Option<Part>,
+    pub by: Option<SubjectPart>,
     /// The tier of requests that name no tier that exists: an index into `tiers`.
     pub default: usize,
     /// The tiers.
@@ -222,7 +222,7 @@ pub struct Tier {
     /// The part of each limit that clients see, in the same order.
     pub views: Vec<LimitView>,
     /// The queue of each limit, if it has one, in the same order.
-    pub queues: Vec<Option<Queue>>,
+    pub queues: Vec<Option<QueueSettings>>,
 }
 
 /// A check: what weir asks the store for one policy and one request.
@@ -268,7 +268,7 @@ impl Check {
 
     /// True if both are for the same subject and limits, whatever their costs, classes and values.
     #[must_use]
-    pub fn is_about_the_same(&self, other: &Self) -> bool {
+    pub fn has_the_subject_of(&self, other: &Self) -> bool {
         let subject = |check: &Self| (check.policy, check.tier, check.scale, check.store);
         subject(self) == subject(other) && self.tag == other.tag
     }
@@ -280,14 +280,14 @@ impl Check {
     }
 }
 
-/// The subject and the limits of a check, without its cost, class and value: requests that [differ only in these](Check::is_about_the_same) have
+/// The subject and the limits of a check, without its cost, class and value: requests that [differ only in these](Check::has_the_subject_of) have
 /// the same state. A table by subjects that clients can give costs would grow with the costs.
 #[derive(Clone, Debug)]
 pub struct Subject(pub Rc<Check>);
 
 impl PartialEq for Subject {
     fn eq(&self, other: &Self) -> bool {
-        self.0.is_about_the_same(&other.0)
+        self.0.has_the_subject_of(&other.0)
     }
 }
 
@@ -404,7 +404,7 @@ impl Policy {
             Ok(tag) => {
                 let check = self.check(index, asked, tag);
                 // A policy in shadow shows clients nothing.
-                let mode = if check.mode == Mode::Enforce { Mode::Enquiry } else { check.mode };
+                let mode = if check.mode == Mode::Enforce { Mode::QuotaRequest } else { check.mode };
                 Ruling::Check(Check { mode, ..check })
             }
             Err(ruling) => ruling,
@@ -450,7 +450,7 @@ impl Policy {
 
     /// Its part of this number: see [`part_place`].
     #[must_use]
-    pub fn part(&self, number: usize) -> Option<&Part> {
+    pub fn part(&self, number: usize) -> Option<&SubjectPart> {
         match number.checked_sub(FIRST_OF_MEMBER) {
             Some(place) => self.members.get(place),
             None => self.subject.get(number),
@@ -458,7 +458,7 @@ impl Policy {
     }
 
     /// All parts of requests that it reads for keys and limits, and where each is in the configuration.
-    pub fn parts(&self) -> impl Iterator<Item = (String, &Part)> {
+    pub fn parts(&self) -> impl Iterator<Item = (String, &SubjectPart)> {
         let subject = self.subject.iter().zip(0_usize..).map(|(part, at)| (format!("subject[{at}]"), part));
         let path = &self.members_path;
         subject
@@ -594,7 +594,7 @@ impl Policy {
 
 /// The tag of the values of these parts, or what the lack of one leads to. The first part has this number.
 #[inline(never)]
-fn tag<'a>(name: &str, parts: &'a [Part], first: usize, sent: &Request<'a>) -> Result<String, Ruling> {
+fn tag<'a>(name: &str, parts: &'a [SubjectPart], first: usize, sent: &Request<'a>) -> Result<String, Ruling> {
     let mut tag = Tag::new(name);
     for (part, number) in parts.iter().zip(first..) {
         if part.add_kept(sent, &mut tag) {
@@ -628,7 +628,7 @@ pub fn answers<'a>(
             kept_percent: check.kept_percent,
             scale: check.scale,
             is_enforced: check.mode != Mode::Shadow,
-            is_enquiry: check.mode == Mode::Enquiry,
+            is_quota_request: check.mode == Mode::QuotaRequest,
             denies_unanswered: policy.on_failure == OnFailure::Deny,
             answer,
         });

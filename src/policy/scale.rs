@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::cost::number;
-use super::subject::{Part, Value};
+use super::subject::{SubjectPart, Value};
 use crate::request::Request;
 use crate::script::Plan;
 use crate::sorted_map::SortedMap;
@@ -15,7 +15,7 @@ use crate::sorted_map::SortedMap;
 #[derive(Debug)]
 pub struct Scale {
     /// The place of the number.
-    pub from: Part,
+    pub from: SubjectPart,
     /// The smallest number.
     pub min: u64,
     /// The largest number; at least `min`.

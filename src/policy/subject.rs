@@ -13,7 +13,7 @@ use crate::request::{Property, Request, Unreadable, ValueId};
 
 /// One part of a subject.
 #[derive(Debug)]
-pub struct Part {
+pub struct SubjectPart {
     /// The place of its value.
     pub source: Source,
     /// The rule for a request that does not have it.
@@ -174,7 +174,7 @@ pub enum Value<'r> {
     Ambiguous,
 }
 
-impl Part {
+impl SubjectPart {
     /// The value of this part in `request`.
     #[must_use]
     #[inline]

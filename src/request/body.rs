@@ -101,7 +101,7 @@ pub struct Body {
 #[derive(Debug)]
 enum Read {
     /// A part of it has arrived: its reader, and the number of bytes.
-    Part(Reader, usize),
+    Arriving(Reader, usize),
     /// It is empty.
     Empty,
     /// All of it: this many bytes.
@@ -164,7 +164,7 @@ impl Body {
             ),
             Kind::Form(form) => Reader::Form(Box::new(Fields::new(&form, Rc::clone(&wanted.fields)))),
         });
-        let read = reader.map_or(Read::Unreadable, |reader| Read::Part(reader, 0));
+        let read = reader.map_or(Read::Unreadable, |reader| Read::Arriving(reader, 0));
         Self { wanted: Rc::clone(wanted), read }
     }
 
@@ -188,7 +188,7 @@ impl Body {
 
     /// More of it.
     pub fn feed(&mut self, chunk: &[u8]) {
-        if let Read::Part(reader, bytes) = &mut self.read {
+        if let Read::Arriving(reader, bytes) = &mut self.read {
             *bytes = bytes.saturating_add(chunk.len());
             if *bytes <= self.wanted.max_bytes {
                 reader.feed(chunk);
@@ -202,8 +202,8 @@ impl Body {
     /// It ends here.
     pub fn end(&mut self) {
         self.read = match core::mem::replace(&mut self.read, Read::Unreadable) {
-            Read::Part(_, 0) => Read::Empty,
-            Read::Part(mut reader, bytes) => {
+            Read::Arriving(_, 0) => Read::Empty,
+            Read::Arriving(mut reader, bytes) => {
                 if reader.end() {
                     Read::Whole(reader, bytes)
                 } else {
@@ -217,7 +217,7 @@ impl Body {
     /// True if the rest of the body would not change what is read of it.
     #[must_use]
     pub const fn is_read(&self) -> bool {
-        !matches!(self.read, Read::Part(..))
+        !matches!(self.read, Read::Arriving(..))
     }
 
     /// The name of the parameter of the query that some servers join with the value at this path, if there is one.
@@ -243,7 +243,7 @@ impl Body {
         match &self.read {
             Read::Empty => Ok(0),
             Read::Whole(_, bytes) => Ok(*bytes as u64),
-            Read::Part(..) | Read::Unreadable => Err(Unreadable),
+            Read::Arriving(..) | Read::Unreadable => Err(Unreadable),
         }
     }
 
@@ -262,7 +262,7 @@ impl Body {
                 // A form has no values of JSON, and JSON has no fields.
                 _ => Err(Unreadable),
             },
-            Read::Part(..) | Read::Unreadable => Err(Unreadable),
+            Read::Arriving(..) | Read::Unreadable => Err(Unreadable),
         }
     }
 
@@ -305,7 +305,7 @@ impl Body {
         match &self.read {
             Read::Empty => Ok(1),
             Read::Whole(Reader::Json(scanner, _), _) => Ok(scanner.items()),
-            Read::Whole(Reader::Form(_), _) | Read::Part(..) | Read::Unreadable => Err(Unreadable),
+            Read::Whole(Reader::Form(_), _) | Read::Arriving(..) | Read::Unreadable => Err(Unreadable),
         }
     }
 

@@ -23,10 +23,10 @@ impl Endpoint {
     #[must_use]
     pub fn asked<'r>(&self, request: &'r Request<'_>) -> Option<Asked<'r>> {
         let (target, split) = request.target();
-        let is_enquiry = target.get(split.path.clone()?) == Some(self.path.as_slice())
+        let is_quota_request = target.get(split.path.clone()?) == Some(self.path.as_slice())
             && request.method() == Ok(Some(self.method.as_slice()))
             && !is_grpc(&|name| request.attributes.header(name).ok().flatten().map(Cow::into_owned));
-        is_enquiry.then(|| Asked {
+        is_quota_request.then(|| Asked {
             attributes: request.attributes,
             method: parameter(request, b"method").unwrap_or_else(|| self.method.clone()),
             target: parameter(request, b"path").unwrap_or_else(|| target.to_vec()),

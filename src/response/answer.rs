@@ -26,7 +26,7 @@ pub struct PolicyAnswer<'a> {
     /// True if a denial rejects the request; in shadow mode it does not.
     pub is_enforced: bool,
     /// True if the client only asks what is left.
-    pub is_enquiry: bool,
+    pub is_quota_request: bool,
     /// True if the request is denied when nothing decided about it: `on_failure: deny`.
     pub denies_unanswered: bool,
     /// The decision, and its source.
@@ -56,7 +56,7 @@ impl<'a> PolicyAnswer<'a> {
     /// The reason for which this answer rejects the request; `None` if it does not. The checks of a quota request reject nothing.
     pub(super) fn cause(&self) -> Option<Cause> {
         let is_unavailable = self.answer.decision().is_none() && self.denies_unanswered;
-        match self.is_enforced && !self.is_enquiry {
+        match self.is_enforced && !self.is_quota_request {
             true if self.is_banned() => Some(Cause::Banned),
             true if self.is_denied() => Some(Cause::Exceeded),
             true if is_unavailable => Some(Cause::Unavailable),

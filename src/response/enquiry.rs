@@ -31,12 +31,12 @@ const MAX_BANS: usize = 16;
 /// get what `settings` say.
 #[must_use]
 pub fn enquiry(answers: &[PolicyAnswer<'_>], settings: &Settings) -> Rejection {
-    let counting: InlineVec<_> = answers.iter().filter(|answer| !answer.is_enquiry).copied().collect();
+    let counting: InlineVec<_> = answers.iter().filter(|answer| !answer.is_quota_request).copied().collect();
     if let Some(rejection) = rejection(&counting) {
         return rejection;
     }
     let no_store = Header::new("cache-control", String::from("no-store"));
-    if answers.iter().any(|answer| answer.is_enquiry && answer.answer.decision().is_none()) {
+    if answers.iter().any(|answer| answer.is_quota_request && answer.answer.decision().is_none()) {
         let mut rejection = unavailable(settings);
         rejection.headers.push(no_store);
         return rejection;

@@ -62,11 +62,11 @@ impl<'a> NamedLimit<'a> {
     /// decided by its own share, which says nothing about the limit.
     pub fn warns(&self) -> Option<u64> {
         let warn_at = self.view.warn_at()?;
-        let PolicyAnswer { answer, is_enquiry, scale, .. } = self.answer;
+        let PolicyAnswer { answer, is_quota_request, scale, .. } = self.answer;
         let is_known = matches!(answer, CheckAnswer::Store(of) | CheckAnswer::Lease(of) if of.granted);
         let quota = self.own.map_or_else(|| warn_at.quota.saturating_mul(*scale), Limit::quota);
         let used = warn_at.used(self.ask().open(quota), self.status.remaining);
-        used.filter(|_| is_known && !is_enquiry)
+        used.filter(|_| is_known && !is_quota_request)
     }
 
     pub fn is_violated(&self) -> bool {

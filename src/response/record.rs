@@ -29,7 +29,7 @@ pub struct Record<'a> {
 
 impl Record<'_> {
     /// The record of a quota request that was answered. It is for all policies.
-    pub const ENQUIRY: Self =
+    pub const QUOTA_REQUEST: Self =
         Self { policy: "", limit: "", outcome: "enquiry", remaining: None, reset: None, source: "" };
 }
 
@@ -39,8 +39,8 @@ pub fn record<'a>(answers: &[PolicyAnswer<'a>]) -> Option<Record<'a>> {
     let nearest = |answer: &PolicyAnswer<'a>| answer.limits().min_by_key(|(_, status)| nearness(status));
     let left = |answer: &&PolicyAnswer<'a>| nearest(answer).map_or(u64::MAX, |(_, status)| status.remaining);
     let rejects = answers.iter().find(|answer| answer.cause().is_some());
-    if rejects.is_none() && answers.iter().any(|answer| answer.is_enquiry) {
-        return Some(Record::ENQUIRY);
+    if rejects.is_none() && answers.iter().any(|answer| answer.is_quota_request) {
+        return Some(Record::QUOTA_REQUEST);
     }
     let answer = rejects
         .or_else(|| answers.iter().find(|answer| answer.is_denied()))
@@ -94,7 +94,7 @@ pub fn denials<'a>(
         let outcome = match answer.cause() {
             Some(Cause::Banned) => "banned",
             Some(_) => "rejected",
-            None if answer.is_enquiry => return None,
+            None if answer.is_quota_request => return None,
             None if is_delayed => "rejected",
             None if answer.is_denied() => "shadow",
             None => return None,

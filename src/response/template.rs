@@ -65,13 +65,13 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     kind: Kind,
-    parts: Vec<Part>,
+    parts: Vec<Piece>,
     /// The text after the last placeholder.
     rest: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
+struct Piece {
     /// The text before the placeholder.
     before: String,
     /// The place of the value.
@@ -109,7 +109,7 @@ impl Template {
                 Some((word, after)) if !is_escaped => {
                     let value = PLACEHOLDERS.iter().position(|name| *name == word).ok_or(word)?;
                     let is_json = kind == Kind::Json && !in_string;
-                    parts.push(Part { before: core::mem::take(&mut before), value, is_json });
+                    parts.push(Piece { before: core::mem::take(&mut before), value, is_json });
                     (rest, follows_brace) = (after, false);
                 }
                 // The brace before stands for both, and the word follows.
@@ -134,7 +134,7 @@ impl Template {
     #[inline(never)]
     pub(super) fn fill(&self, values: &Values<'_>) -> String {
         let mut out = String::new();
-        for Part { before, value, is_json } in &self.parts {
+        for Piece { before, value, is_json } in &self.parts {
             append(&mut out, before);
             let text = values.get(*value).copied().unwrap_or_default();
             // A number is a value of JSON as it is.

@@ -207,19 +207,19 @@ impl Session {
             return next;
         }
         let ids = body.and_then(Body::json_rpc_ids);
-        let (checks, is_enquiry) = match evaluation {
+        let (checks, is_quota_request) = match evaluation {
             Evaluation::Admit | Evaluation::AwaitBody(_) => return Next::Continue,
             Evaluation::Deny(policy, denial) => {
                 let next = self.deny(worker, exchange, (policy, denial), &config);
                 return answering(next, ids.as_ref());
             }
             Evaluation::Check(checks) => (checks, false),
-            Evaluation::Enquiry(checks) => (checks, true),
+            Evaluation::QuotaRequest(checks) => (checks, true),
         };
         self.phase = Phase::Known;
         let now = worker.now();
-        let mut submitted = match is_enquiry {
-            true => worker.engine().enquire(self.stream, checks, now),
+        let mut submitted = match is_quota_request {
+            true => worker.engine().submit_quota_request(self.stream, checks, now),
             false => worker.engine().submit(self.stream, checks, now),
         };
         if let Submitted::Wait = submitted {

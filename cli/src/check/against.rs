@@ -9,7 +9,7 @@ use crate::finding::Finding;
 use weir::config::Config;
 use weir::limit::Limit;
 use weir::policy::Policy;
-use weir::policy::subject::Part;
+use weir::policy::subject::SubjectPart;
 
 /// The consequence for counts that are not read any more.
 const ADVICE: &str =
@@ -83,7 +83,8 @@ fn renamed<'a>(policy: &Policy, new: &Config, old: &'a Config) -> Option<&'a str
 fn subject(new: &Policy, old: &Policy) -> Option<(Option<usize>, String)> {
     let (before, now) = (&old.subject, &new.subject);
     if before.len() != now.len() {
-        let words = |parts: &[Part]| parts.iter().map(describe::part).collect::<Vec<_>>().join(" and ");
+        let words =
+            |parts: &[SubjectPart]| parts.iter().map(describe::part).collect::<Vec<_>>().join(" and ");
         return Some((None, format!("they were {}, and are {}", words(before), words(now))));
     }
     before.iter().zip(now).enumerate().find_map(|(place, (before, now))| {

@@ -11,7 +11,7 @@ use weir::limit::{Ask, Limit, RetryAfter, Subject};
 use weir::policy::cost::{Cost, CostSource};
 use weir::policy::matcher::{Condition, HostTest, PathTest};
 use weir::policy::settle::TrueCost;
-use weir::policy::subject::{OnMissing, Part, Source};
+use weir::policy::subject::{OnMissing, Source, SubjectPart};
 use weir::policy::{Across, Mode, OnFailure, Policy, Tier};
 use weir::request::Property;
 use weir::request::client_ip::{Network, Proxies};
@@ -360,7 +360,7 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
 }
 
 /// A part that the client writes as it likes.
-fn is_unverified(part: &Part) -> Option<String> {
+fn is_unverified(part: &SubjectPart) -> Option<String> {
     let is_chosen = match &part.source {
         // Envoy removes these from what clients send, or writes them itself.
         Source::Header(name) => !name.starts_with("x-envoy-") && name != "x-forwarded-client-cert",
@@ -387,7 +387,7 @@ enum Target {
 }
 
 impl Target {
-    fn of(part: &Part) -> Option<Self> {
+    fn of(part: &SubjectPart) -> Option<Self> {
         match &part.source {
             Source::Path(_) => Some(Self::Path),
             Source::PathSegment(index) => Some(Self::Segment(*index)),
@@ -422,7 +422,7 @@ impl Target {
 }
 
 /// True if the part tells clients apart, and not what they request.
-fn is_of_client(part: &Part) -> bool {
+fn is_of_client(part: &SubjectPart) -> bool {
     match &part.source {
         Source::Method | Source::Literal(_) => false,
         Source::Attribute(property) if matches!(names(property).as_slice(), ["xds", ..]) => false,
@@ -436,9 +436,9 @@ fn any_target(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Findin
         return;
     }
     let may_be_any =
-        |part: &Part| Target::of(part).is_some_and(|target| !target.is_one_of_few(&policy.matcher));
+        |part: &SubjectPart| Target::of(part).is_some_and(|target| !target.is_one_of_few(&policy.matcher));
     let Some(place) = policy.subject.iter().position(may_be_any) else { return };
-    let is_of_few = |part: &Part| {
+    let is_of_few = |part: &SubjectPart| {
         Target::of(part).is_none_or(|target| target.is_one_of_few(&policy.matcher))
             && (!is_of_client(part) || policy.subject.iter().any(|own| is_same_source(own, part)))
     };
@@ -460,8 +460,8 @@ fn any_target(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Findin
 
 /// True if no client can choose the subjects of the policy, and each of its requests has one.
 fn bounds_addresses(policy: &Policy) -> bool {
-    let is_address = |part: &Part| matches!(part.source, Source::ClientAddress { .. });
-    let is_fixed = |part: &Part| matches!(part.source, Source::Literal(_));
+    let is_address = |part: &SubjectPart| matches!(part.source, Source::ClientAddress { .. });
+    let is_fixed = |part: &SubjectPart| matches!(part.source, Source::Literal(_));
     policy.mode == Mode::Enforce && policy.subject.iter().all(|part| is_address(part) || is_fixed(part))
 }
 
@@ -590,11 +590,11 @@ fn is_stricter(strict: &Policy, loose: &Policy) -> bool {
             .all(|loose| strict_tier.plan.limits().iter().any(|strict| limits_no_less(strict, loose)))
 }
 
-fn is_same_source(one: &Part, other: &Part) -> bool {
+fn is_same_source(one: &SubjectPart, other: &SubjectPart) -> bool {
     format!("{:?}", one.source) == format!("{:?}", other.source)
 }
 
-fn same_subjects(one: &[Part], other: &[Part]) -> bool {
+fn same_subjects(one: &[SubjectPart], other: &[SubjectPart]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).all(|(one, other)| {
             is_same_source(one, other)

@@ -145,7 +145,7 @@ const fn mode(of: Mode) -> &'static str {
     match of {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow",
-        Mode::Enquiry => "enquiry",
+        Mode::QuotaRequest => "enquiry",
     }
 }
 

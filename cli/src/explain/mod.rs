@@ -205,7 +205,7 @@ impl<'a> Asking<'a> {
         let asked_about = asked.as_ref().map(|asked| Request::new(asked, &config.trust));
         let (mut enquiry, mut listed, mut rulings) = (None, None, Vec::new());
         let evaluation = config.evaluate_steps(&request, |step| match step {
-            Step::Enquiry(method, target) => {
+            Step::QuotaRequest(method, target) => {
                 enquiry = Some((method.escape_ascii().to_string(), target.escape_ascii().to_string()));
             }
             Step::Denied(at) => {
@@ -247,13 +247,13 @@ impl<'a> Asking<'a> {
     ) -> Result<Option<Asked>, Failure> {
         let is_asked = match evaluation {
             Evaluation::Check(_) => true,
-            Evaluation::Enquiry(checks) => checks.iter().any(|asked| asked.is_about_the_same(check)),
+            Evaluation::QuotaRequest(checks) => checks.iter().any(|asked| asked.has_the_subject_of(check)),
             _ => false,
         };
         let Some(plan) = self.config.plan(check).filter(|_| is_asked) else { return Ok(None) };
         let elsewhere = counted.and_then(Counted::elsewhere);
         let not_asked = elsewhere.filter(|_| matches!(self.counts, Counts::Redis(_)));
-        let requests = u32::from(check.mode != Mode::Enquiry);
+        let requests = u32::from(check.mode != Mode::QuotaRequest);
         let ask = check.ask(requests);
         let (mut left, mut would) = (None, None);
         let on = |mut subject: Subject, now, ask| subject.check(plan.limits(), plan.ban(), now, ask);
@@ -277,7 +277,7 @@ impl<'a> Asking<'a> {
                         without_taking(&outcome, &plan, check)
                     }
                 };
-                would = (check.mode != Mode::Enquiry).then(|| self.would(check, &decision));
+                would = (check.mode != Mode::QuotaRequest).then(|| self.would(check, &decision));
                 left = Some(outcome);
                 decision
             }
@@ -314,7 +314,7 @@ impl<'a> Asking<'a> {
                     .map_or("", |policy| policy.name.as_str());
                 (Verdict::Reject(response::deny(config.response(*policy), name).into()), false)
             }
-            Evaluation::Enquiry(_) => {
+            Evaluation::QuotaRequest(_) => {
                 (Verdict::Reject(response::enquiry(&answers, &config.response).into()), true)
             }
             Evaluation::Check(_) => (response::verdict(&answers), true),
@@ -378,7 +378,7 @@ impl Asked {
 
     /// The words of the command that goes to Redis.
     fn command(&self, check: &Check) -> Vec<Vec<u8>> {
-        rehearsal::words(&command(&self.plan, check, u32::from(check.mode != Mode::Enquiry)))
+        rehearsal::words(&command(&self.plan, check, u32::from(check.mode != Mode::QuotaRequest)))
     }
 }
 

@@ -94,7 +94,7 @@ pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) 
         Ruling::Check(check) => {
             let mode = match (check.mode, policy.mode) {
                 (Mode::Enforce, _) => "",
-                (Mode::Enquiry, _) => ", asked without charging it",
+                (Mode::QuotaRequest, _) => ", asked without charging it",
                 (Mode::Shadow, Mode::Shadow) => ", in shadow",
                 (Mode::Shadow, _) => ", in shadow for this subject (enforce_percent)",
             };

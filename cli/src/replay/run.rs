@@ -55,11 +55,11 @@ impl Run {
         };
         let decision = match evaluation {
             // A quota request charges only the policy that counts quota requests.
-            Evaluation::Enquiry(mut checks) => {
-                checks.retain(|check| check.mode != Mode::Enquiry);
+            Evaluation::QuotaRequest(mut checks) => {
+                checks.retain(|check| check.mode != Mode::QuotaRequest);
                 let decision = self.ask(event, checks)?;
                 if decision.allowed {
-                    let outcome = Record::ENQUIRY.outcome;
+                    let outcome = Record::QUOTA_REQUEST.outcome;
                     Decision { outcome, ..Decision::clear(event.at, event.line, true, String::new()) }
                 } else {
                     decision

@@ -23,7 +23,7 @@ pub(super) const MAX_BYTES: usize = 1024 * 1024;
 pub(in crate::engine) struct Waiter {
     pub stream: StreamId,
     /// The index of the request's check.
-    pub part: usize,
+    pub place: usize,
 }
 
 /// A task of the store for one subject.
@@ -102,7 +102,7 @@ impl Task {
     /// Returns the number of requests that the task is for, and their cost. Quota requests are charged nothing, and so do not count.
     pub fn ask(&self) -> Ask {
         let requests = match &self.work {
-            Work::Ask { .. } if self.check.mode == Mode::Enquiry => 0,
+            Work::Ask { .. } if self.check.mode == Mode::QuotaRequest => 0,
             Work::Ask { waiters, advance } => count(waiters).saturating_add(*advance),
             Work::Lend { units, .. } => *units,
             Work::Settle { .. } => 0,
@@ -116,7 +116,7 @@ impl Task {
     }
 
     /// True if one script call can do this task and the other.
-    pub fn goes_with(&self, other: &Self) -> bool {
+    pub fn shares_a_command_with(&self, other: &Self) -> bool {
         let asks = |task: &Self| matches!(task.work, Work::Ask { .. } | Work::Lend { .. });
         asks(self) && asks(other) && Rc::ptr_eq(&self.plan, &other.plan)
     }
@@ -251,7 +251,7 @@ mod tests {
         let limit = Limit::from(LeakyBucket::new(1, Micros::from_secs(1), 5, Micros::ZERO).unwrap());
         let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit }], Options::default()).unwrap();
         let check = Check::one(0, b"{p|1}");
-        let waiters = InlineVec::One(Waiter { stream: 1, part: 0 });
+        let waiters = InlineVec::One(Waiter { stream: 1, place: 0 });
         let work = Work::Ask { waiters, advance: 0 };
         let tasks = InlineVec::One(Task { check: Rc::new(check), plan: Rc::new(plan), work });
         Command { form: Form::Evalsha, tasks }

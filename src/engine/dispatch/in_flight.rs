@@ -12,7 +12,7 @@
 use super::batch::{Batch, tasks};
 use super::congestion::{Congestion, MAX_BATCHES, Sample};
 use super::journal::Entry;
-use super::queue::Queue;
+use super::queue::TaskQueue;
 use super::slots::{BySlots, Slots};
 use crate::engine::BatchId;
 use crate::engine::clock::Now;
@@ -138,7 +138,7 @@ impl InFlight {
     }
 
     /// The number of tasks of the queue that may be sent now.
-    pub fn room(&self, slots: Slots, queue: &Queue, now: Now) -> usize {
+    pub fn room(&self, slots: Slots, queue: &TaskQueue, now: Now) -> usize {
         let (congestion, load) = (self.congestion.of(slots), self.load(slots));
         if load.batches > 0 {
             let waits = |pace| self.of(slots).any(|batch| now.since(batch.sent) < pace);
@@ -150,13 +150,13 @@ impl InFlight {
     }
 
     /// The uptime at which the next batch may be sent, if that is only a matter of time.
-    pub fn opens(&self, slots: Slots, queue: &Queue) -> Option<Micros> {
+    pub fn opens(&self, slots: Slots, queue: &TaskQueue) -> Option<Micros> {
         let youngest = self.of(slots).map(|batch| batch.sent.uptime).max()?;
         (self.free(slots, self.load(slots)) > 0).then(|| youngest.plus(self.pace(slots, queue)))
     }
 
     /// The interval after a batch in which the next is not sent unless the answer comes.
-    fn pace(&self, slots: Slots, queue: &Queue) -> Micros {
+    fn pace(&self, slots: Slots, queue: &TaskQueue) -> Micros {
         let congestion = self.congestion.of(slots);
         let (pace, of_repeats) = (congestion.pace(), congestion.pace_of_repeats());
         let is_asked = |check: &Check| self.of(slots).any(|batch| batch.asks_about(check));

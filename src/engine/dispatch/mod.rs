@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The dispatch to a store: what waits to be sent ([`Queue`]), which batches are in flight ([`InFlight`]), how many tasks
+//! The dispatch to a store: what waits to be sent ([`TaskQueue`]), which batches are in flight ([`InFlight`]), how many tasks
 //! may be in flight ([`congestion`]), and whether to ask at all ([`Breakers`]). It knows requests only by their numbers. It
 //! reports what has become of each task as an [`End`], for [`Requests`](super::requests::Requests).
 
@@ -35,7 +35,7 @@ use breaker::Carrier;
 use breakers::Breakers;
 use in_flight::InFlight;
 use journal::{Entry, Journal};
-use queue::Queue;
+use queue::TaskQueue;
 use replicas::Replicas;
 
 pub(super) use batch::{Batch, Body, Command, Due, Settlement, Task, Waiter, Work, count, tasks};
@@ -138,7 +138,7 @@ pub(super) struct Dispatch {
     config: Rc<Config>,
     topology: Topology,
     deadline: Micros,
-    queues: BySlots<Queue>,
+    queues: BySlots<TaskQueue>,
     in_flight: InFlight,
     breakers: Breakers,
     replicas: Replicas,
@@ -158,7 +158,7 @@ impl Dispatch {
     /// The dispatch to the store of this number, which is at `region`.
     pub fn new(config: Rc<Config>, store: u8, region: &Region, seed: u64) -> Self {
         let (topology, deadline) = (region.topology, region.deadline);
-        let queue = || Queue::new(topology, Seed(seed));
+        let queue = || TaskQueue::new(topology, Seed(seed));
         Self {
             topology,
             deadline,

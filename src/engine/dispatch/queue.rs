@@ -41,7 +41,7 @@ struct Waiting {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct TaskQueue {
     topology: Topology,
     /// The tasks, in the order in which they are sent.
     waiting: VecDeque<Waiting>,
@@ -57,7 +57,7 @@ pub(super) struct Queue {
     spare: Batch,
 }
 
-impl Queue {
+impl TaskQueue {
     pub fn new(topology: Topology, seed: Seed) -> Self {
         let (waiting, numbers) = (VecDeque::new(), HashMap::with_hasher(seed));
         let (settlements, spare) = (VecDeque::new(), Batch::new());
@@ -128,7 +128,7 @@ impl Queue {
         for task in self.settlements.iter_mut().rev().take(SETTLEMENTS_LOOKED_AT) {
             if let Work::Settle { due: other, receipt: from } = &mut task.work
                 && let Some(both) = other.with(due)
-                && task.check.is_about_the_same(&check)
+                && task.check.has_the_subject_of(&check)
                 && match due {
                     Due::Refund(_) => Rc::ptr_eq(from, &receipt),
                     Due::Charge(_) => true,
@@ -268,7 +268,7 @@ impl Queue {
         let joins = |command: &&mut Command| {
             command.form == form
                 && command.tasks.len() < task.plan.subjects()
-                && command.tasks.first().is_some_and(|first| first.goes_with(&task))
+                && command.tasks.first().is_some_and(|first| first.shares_a_command_with(&task))
         };
         let last = if self.topology == Topology::Single { LOOKED_AT } else { 0 };
         match batch.iter_mut().rev().take(last).find(joins) {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     /// The numbers of checks and settlements that a queue would send.
-    fn take(queue: &mut Queue, most: usize) -> (usize, usize) {
+    fn take(queue: &mut TaskQueue, most: usize) -> (usize, usize) {
         let batch = queue.take(most, usize::MAX, &|_| true).unwrap_or_default();
         assert!(batch.iter().all(|command| !command.tasks.is_empty()), "a reply is owed to each command");
         let is_check = |task: &&Task| matches!(task.work, Work::Ask { .. });
@@ -322,9 +322,9 @@ mod tests {
     fn one_place_in_eight_is_the_settlements_however_small_the_batches_are() {
         let plan = plan();
         let queue = |checks: usize, settlements: usize| {
-            let mut queue = Queue::new(Topology::Any, Seed(1));
+            let mut queue = TaskQueue::new(Topology::Any, Seed(1));
             for subject in 0..checks {
-                queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 });
+                queue.ask(&check(subject), &plan, Waiter { stream: 1, place: 0 });
             }
             for subject in 0..settlements {
                 let receipt = Outcome { granted: 1, ..Outcome::NONE };
@@ -375,7 +375,7 @@ mod tests {
         let (ann, bob, one, other, later, nothing) =
             (check(1), check(2), grant(7), grant(7), grant(8), grant(0));
         let larger = Rc::new(Check { scale: 2, ..Check::clone(&ann) });
-        let mut queue = Queue::new(Topology::Any, Seed(1));
+        let mut queue = TaskQueue::new(Topology::Any, Seed(1));
         for (check, due, receipt) in [
             (&ann, Due::Refund(1), &one),
             (&ann, Due::Release(1), &one),
@@ -419,11 +419,11 @@ mod tests {
     /// Then they are not forgotten all at once.
     #[test]
     fn numbers_are_bounded_while_many_tasks_wait() {
-        let (plan, mut queue) = (plan(), Queue::new(Topology::Any, Seed(1)));
+        let (plan, mut queue) = (plan(), TaskQueue::new(Topology::Any, Seed(1)));
         let mut subjects = (0..).map(check);
-        let mut ask = |queue: &mut Queue, count: usize| {
+        let mut ask = |queue: &mut TaskQueue, count: usize| {
             for check in subjects.by_ref().take(count) {
-                queue.ask(&check, &plan, Waiter { stream: 1, part: 0 });
+                queue.ask(&check, &plan, Waiter { stream: 1, place: 0 });
             }
         };
         ask(&mut queue, 20);
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn settlements_that_wait_are_bounded() {
-        let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
+        let (mut queue, plan) = (TaskQueue::new(Topology::Any, Seed(1)), plan());
         let receipt = Rc::new(Outcome { granted: 1, ..Outcome::NONE });
         let mut settle = |subject| queue.settle(settlement(&check(subject), Due::Charge(1), &receipt), &plan);
         assert!((0..MAX_SETTLEMENTS).all(&mut settle));
@@ -453,7 +453,7 @@ mod tests {
     }
 
     fn each_waits_once(subjects: usize) {
-        let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
+        let (mut queue, plan) = (TaskQueue::new(Topology::Any, Seed(1)), plan());
         let checks: Vec<_> = (0..subjects).map(check).collect();
         let (mut random, mut sent) = (Random::new(1), Vec::<Batch>::new());
         let mut roll = |sides: u64| random.below(sides);
@@ -472,7 +472,7 @@ mod tests {
                 }
                 _ => {
                     let subject = usize::try_from(roll(checks.len() as u64)).unwrap();
-                    queue.ask(&checks[subject], &plan, Waiter { stream, part: 0 });
+                    queue.ask(&checks[subject], &plan, Waiter { stream, place: 0 });
                     assert!(queue.asks_about(&checks[subject]));
                     waiting.push((subject, stream));
                 }
@@ -510,21 +510,21 @@ mod tests {
 
     #[test]
     fn a_request_joins_a_task_that_is_sent_again_alone() {
-        let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
-        (0..3).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
+        let (mut queue, plan) = (TaskQueue::new(Topology::Any, Seed(1)), plan());
+        (0..3).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, place: 0 }));
         let first = queue.take(1, usize::MAX, &|_| true).unwrap();
         queue.take(1, usize::MAX, &|_| true).unwrap();
         queue.requeue(first);
         assert!(queue.asks_about(&check(0)) && !queue.asks_about(&check(1)) && queue.asks_about(&check(2)));
-        queue.ask(&check(0), &plan, Waiter { stream: 2, part: 0 });
+        queue.ask(&check(0), &plan, Waiter { stream: 2, place: 0 });
         assert_eq!(queue.len(), 2);
     }
 
     /// However many tasks were sent at once.
     #[test]
     fn numbers_of_tasks_that_were_sent_are_forgotten() {
-        let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
-        (0..1_000).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
+        let (mut queue, plan) = (TaskQueue::new(Topology::Any, Seed(1)), plan());
+        (0..1_000).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, place: 0 }));
         queue.take(999, usize::MAX, &|_| true).unwrap();
         assert_eq!(queue.numbers.len(), 0, "one is found without");
         assert!(queue.asks_about(&check(999)));
@@ -533,10 +533,10 @@ mod tests {
     #[test]
     fn a_queue_says_what_it_holds() {
         let plan = plan();
-        let mut queue = Queue::new(Topology::Single, Seed(1));
+        let mut queue = TaskQueue::new(Topology::Single, Seed(1));
         assert!(queue.is_empty());
-        (0..100).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
-        queue.ask(&check(0), &plan, Waiter { stream: 2, part: 0 });
+        (0..100).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, place: 0 }));
+        queue.ask(&check(0), &plan, Waiter { stream: 2, place: 0 });
         assert_eq!((queue.len(), queue.is_empty()), (100, false), "those of one subject share a task");
         let batch = queue.take(70, usize::MAX, &|_| true).unwrap();
         assert_eq!(batch.iter().map(|command| command.tasks.len()).collect::<Vec<_>>(), [64, 6]);
@@ -546,7 +546,7 @@ mod tests {
         // Tasks that are sent again go first, and can be joined. Tasks for which no request waits are not sent.
         (0..70).for_each(|subject| {
             assert!(queue.asks_about(&check(subject)));
-            queue.ask(&check(subject), &plan, Waiter { stream: 3, part: 0 });
+            queue.ask(&check(subject), &plan, Waiter { stream: 3, place: 0 });
         });
         assert_eq!(queue.len(), 100);
         assert!(

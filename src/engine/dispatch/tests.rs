@@ -35,7 +35,7 @@ impl Dispatch {
     fn ask_about(&mut self, subjects: std::ops::Range<usize>, now: Now) {
         for number in subjects {
             let stream = u32::try_from(number).unwrap();
-            self.ask(&subject(number), Waiter { stream, part: 0 }, Slots::Normal, now);
+            self.ask(&subject(number), Waiter { stream, place: 0 }, Slots::Normal, now);
         }
     }
 

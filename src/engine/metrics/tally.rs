@@ -61,7 +61,7 @@ impl Tally {
         let is_enforced = match check.mode {
             Mode::Enforce => true,
             Mode::Shadow => false,
-            Mode::Enquiry => return,
+            Mode::QuotaRequest => return,
         };
         let (source, decision) = match answer {
             CheckAnswer::Store(decision) => (Source::Redis, Some(decision)),
@@ -106,7 +106,7 @@ impl Tally {
 
     /// So many units of a check were reserved, charged or refunded, of what was granted at this time of the store.
     pub fn units(&mut self, check: &Check, kind: UnitKind, units: u64, granted_at: Micros) {
-        if check.mode == Mode::Enquiry {
+        if check.mode == Mode::QuotaRequest {
             return;
         }
         let (taken, requests) = match kind {

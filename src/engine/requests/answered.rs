@@ -32,7 +32,7 @@ impl Requests {
                 // `on_failure` decides these requests. After that, the grant is one that comes too late.
                 let granted = usize::try_from(outcome.granted).unwrap_or(usize::MAX);
                 for waiter in waiters.iter().take(granted) {
-                    self.stop_waiting(waiter.stream, &|index, _| index == waiter.part, now);
+                    self.stop_waiting(waiter.stream, &|index, _| index == waiter.place, now);
                 }
                 self.answered(task, outcome, false, (asked, now));
             }
@@ -40,7 +40,7 @@ impl Requests {
                 self.leases.arrived(check, *advance);
                 for waiter in waiters {
                     self.mark(*waiter, false);
-                    self.stop_waiting(waiter.stream, &|index, _| index == waiter.part, now);
+                    self.stop_waiting(waiter.stream, &|index, _| index == waiter.place, now);
                 }
             }
             (Work::Settle { due: Due::Charge(units), .. }, end) => {
@@ -80,7 +80,7 @@ impl Requests {
                 decision.denies_for(until.since(asked));
             }
         };
-        if check.mode == Mode::Enquiry {
+        if check.mode == Mode::QuotaRequest {
             self.learn_without_body(task, outcome, (asked, now));
         } else if outcome.granted < waiting {
             let mut decision = Decision::new(outcome, plan.limits(), outcome.granted, ask);
@@ -169,7 +169,7 @@ impl Requests {
             // send them for free. But a permit must not outlive its request.
             return receipt.iter().for_each(|receipt| self.settle(check, Due::Release(1), receipt, now));
         };
-        let Some(policy_check) = request.checks.get_mut(to.part) else {
+        let Some(policy_check) = request.checks.get_mut(to.place) else {
             // The check was asked before the request's body came.
             self.deny_without_body(to.stream, now);
             return;
@@ -195,7 +195,7 @@ impl Requests {
                 }
             }
             State::Ended(ref costs) => {
-                let (cost, before) = (costs.get(to.part).copied().flatten(), policy_check.receipt.take());
+                let (cost, before) = (costs.get(to.place).copied().flatten(), policy_check.receipt.take());
                 self.forget_closed(to.stream);
                 let Some(grant) = receipt else { return };
                 match (cost, before) {

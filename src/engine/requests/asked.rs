@@ -80,7 +80,7 @@ impl Requests {
     /// Notes whether a batch in flight asks about this check of a request.
     pub(super) fn mark(&mut self, waiter: Waiter, in_flight: bool) {
         let request = self.requests.get_mut(&waiter.stream);
-        if let Some(policy_check) = request.and_then(|request| request.checks.get_mut(waiter.part)) {
+        if let Some(policy_check) = request.and_then(|request| request.checks.get_mut(waiter.place)) {
             policy_check.in_flight = in_flight;
         }
         if !in_flight {

@@ -167,8 +167,8 @@ impl Requests {
             awaits.asks = true;
             for (place, policy_check) in (BEFORE_BODY..).zip(&request.checks) {
                 if let Ok(slots) = stores.admits(&policy_check.check, now) {
-                    let check = Rc::new(Check { mode: Mode::Enquiry, ..(*policy_check.check).clone() });
-                    stores.ask(&check, Waiter { stream, part: place }, slots, now);
+                    let check = Rc::new(Check { mode: Mode::QuotaRequest, ..(*policy_check.check).clone() });
+                    stores.ask(&check, Waiter { stream, place }, slots, now);
                 }
             }
         }
@@ -177,7 +177,7 @@ impl Requests {
     /// Notes the answer to a check that charges nothing. If it denies a request that waits for its body, the worker remembers the denial, and
     /// denies the request by it.
     pub(super) fn learn_without_body(&mut self, task: &Task, outcome: &Outcome, (asked, now): (Micros, Now)) {
-        let is_before_body = |waiter: &Waiter| waiter.part >= BEFORE_BODY;
+        let is_before_body = |waiter: &Waiter| waiter.place >= BEFORE_BODY;
         if outcome.retry_after() == RetryAfter::Now || !task.waiters().iter().any(is_before_body) {
             return;
         }

@@ -47,7 +47,7 @@ pub(in crate::engine) struct Charge {
 #[derive(Debug)]
 pub(in crate::engine) struct Debits {
     /// The other regions, in the order of their stores.
-    peers: Vec<Peer>,
+    peers: Vec<PeerDebts>,
     interval: Micros,
     subjects: HashMap<Subject, Debt, Seed>,
     /// The subjects, in the order in which they are charged.
@@ -71,7 +71,7 @@ pub(in crate::engine) struct Counts {
 
 /// Another region.
 #[derive(Debug)]
-struct Peer {
+struct PeerDebts {
     store: u8,
     /// The lag from which on it is late.
     late: Micros,
@@ -85,7 +85,7 @@ struct Peer {
     in_flight: VecDeque<(Micros, u64)>,
 }
 
-impl Peer {
+impl PeerDebts {
     fn lag(&self, now: Micros) -> Micros {
         let oldest = self.in_flight.front().map(|(since, _)| *since).into_iter().chain(self.since).min();
         oldest.map_or(Micros::ZERO, |oldest| now.since(oldest))
@@ -142,7 +142,7 @@ impl Debits {
     pub fn new(config: &Config, seed: Seed) -> Self {
         let interval = config.regions.sync_interval;
         let others = config.regions.all.iter().zip(0_u8..).skip(1);
-        let peers = others.map(|(region, store)| Peer {
+        let peers = others.map(|(region, store)| PeerDebts {
             store,
             late: Micros(interval.plus(region.deadline).0.saturating_mul(LATE)),
             waiting: 0,
@@ -248,7 +248,7 @@ impl Debits {
         self.unanswered.changes
     }
 
-    fn peer(&self, store: u8) -> Option<&Peer> {
+    fn peer(&self, store: u8) -> Option<&PeerDebts> {
         self.peers.get(usize::from(store).checked_sub(1)?)
     }
 

@@ -228,7 +228,7 @@ impl Requests {
         let Some(request) = self.requests.get(&stream).filter(admitted) else { return false };
         // The answer to a quota request has its headers already.
         let answers =
-            if request.is_enquiry { InlineVec::new() } else { request.answers(&self.config.policies) };
+            if request.is_quota_request { InlineVec::new() } else { request.answers(&self.config.policies) };
         response::headers(&answers, headers);
         true
     }
@@ -243,7 +243,8 @@ impl Requests {
     /// True if the host has not been told yet to let the request through.
     pub fn is_paused(&self, stream: StreamId) -> bool {
         // A quota request that is answered never reaches the upstream.
-        let is_admitted = |request: &Request| matches!(request.state, State::Admitted) && !request.is_enquiry;
+        let is_admitted =
+            |request: &Request| matches!(request.state, State::Admitted) && !request.is_quota_request;
         self.requests.get(&stream).is_some_and(|request| !is_admitted(request) || !request.host_knows)
     }
 
@@ -298,8 +299,8 @@ impl Requests {
 
     pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
         let request = self.config.emit_filter_state.then(|| self.requests.get(&stream))??;
-        if request.is_enquiry && matches!(request.state, State::Admitted) {
-            return Some(Record::ENQUIRY);
+        if request.is_quota_request && matches!(request.state, State::Admitted) {
+            return Some(Record::QUOTA_REQUEST);
         }
         response::record(&request.answers(&self.config.policies))
     }

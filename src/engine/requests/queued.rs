@@ -34,7 +34,7 @@ use crate::engine::dispatch::NotAsked;
 use crate::engine::generations::Seed;
 use crate::engine::stores::Stores;
 use crate::limit::RetryAfter;
-use crate::policy::{Check, Mode, OnFailure, Queue};
+use crate::policy::{Check, Mode, OnFailure, QueueSettings};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
@@ -129,7 +129,7 @@ impl PermitQueue {
     /// True if requests with this check wait in it.
     fn is_of(&self, check: &Check) -> bool {
         let kind = |check: &Check| (check.kept_percent, check.mode);
-        kind(&self.key) == kind(check) && self.key.is_about_the_same(check)
+        kind(&self.key) == kind(check) && self.key.has_the_subject_of(check)
     }
 }
 
@@ -306,7 +306,8 @@ impl Requests {
         let State::Waiting(waiting) = &mut request.state else { return false };
         // If it has waited in a queue before, it has asked again.
         let former = waiting.queued.take();
-        let until = |queue: &Queue| former.as_ref().map_or(came.plus(queue.max_wait), |queued| queued.until);
+        let until =
+            |queue: &QueueSettings| former.as_ref().map_or(came.plus(queue.max_wait), |queued| queued.until);
         let denied = denied.filter(|(_, queue, _)| until(queue) > now.uptime);
         let Some((place, queue, denial)) = denied else {
             if let Some(queued) = former {
@@ -411,8 +412,8 @@ impl Requests {
 
 /// Returns the check for whose permit a request may wait: the only one that rejects it, and only because of limits that have a queue. The
 /// stricter of their settings apply.
-fn denied_by_queue(request: &Request, config: &Config) -> Option<(usize, Queue, Decision)> {
-    if request.is_enquiry {
+fn denied_by_queue(request: &Request, config: &Config) -> Option<(usize, QueueSettings, Decision)> {
+    if request.is_quota_request {
         return None;
     }
     let mut denied = None;
@@ -428,7 +429,7 @@ fn denied_by_queue(request: &Request, config: &Config) -> Option<(usize, Queue, 
         }
     }
     let (place, check, decision) = denied.filter(|(_, _, decision)| !decision.is_banned())?;
-    let mut strictest = None::<Queue>;
+    let mut strictest = None::<QueueSettings>;
     let violated = decision.limits.iter().zip(config.queues_of(check));
     for (_, queue) in violated.filter(|(status, _)| status.retry_after != RetryAfter::Now) {
         let queue = (*queue)?;

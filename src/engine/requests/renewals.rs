@@ -88,7 +88,7 @@ impl Requests {
                         break;
                     }
                     policy_check.renews = true;
-                    let due = Due::Renew(Waiter { stream, part: place });
+                    let due = Due::Renew(Waiter { stream, place });
                     let (check, receipt) = (Rc::clone(&policy_check.check), Rc::clone(held));
                     self.effects.push_back(Effect::Settle(Settlement { check, due, receipt }));
                 }
@@ -116,7 +116,7 @@ impl Requests {
     fn running(&mut self, waiter: Waiter) -> Option<&mut PolicyCheck> {
         let request = self.requests.get_mut(&waiter.stream)?;
         let holds = request.state.holds();
-        request.checks.get_mut(waiter.part).filter(|_| holds)
+        request.checks.get_mut(waiter.place).filter(|_| holds)
     }
 
     /// A renewal has ended. `receipt` has the permits as they were before.

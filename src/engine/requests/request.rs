@@ -58,7 +58,7 @@ impl PolicyCheck {
     pub fn exceeds(&self, config: &Config) -> bool {
         matches!(&self.answer, Some(CheckAnswer::Store(of) | CheckAnswer::DeniedUntil(of)) if !of.granted)
             && config.regions_of(&self.check) == Across::Share
-            && self.check.mode != Mode::Enquiry
+            && self.check.mode != Mode::QuotaRequest
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Request {
     /// The host knows the decision.
     pub host_knows: bool,
     /// The client only asks what is left. Once it is answered, its state is [`State::Admitted`].
-    pub is_enquiry: bool,
+    pub is_quota_request: bool,
     /// The uptime at which it came, and its number in the order in which requests came.
     pub arrived: (Micros, u64),
     /// The ids by which a rejection in JSON-RPC names it.
@@ -142,7 +142,7 @@ pub(super) struct Request {
 
 impl Request {
     pub const fn new(checks: InlineVec<PolicyCheck>, state: State, arrived: (Micros, u64)) -> Self {
-        Self { checks, state, host_knows: false, is_enquiry: false, arrived, json_rpc_ids: None }
+        Self { checks, state, host_knows: false, is_quota_request: false, arrived, json_rpc_ids: None }
     }
 
     /// It is admitted now. From now on its response is watched, if a policy settles its cost.
@@ -184,7 +184,7 @@ impl Request {
     /// never reaches the upstream: it is rejected, or [answered](response::Cause::Answered).
     pub fn decide(&self, config: &Config) -> Verdict<Micros> {
         let answers = self.answers(&config.policies);
-        if self.is_enquiry {
+        if self.is_quota_request {
             return Verdict::Reject(response::enquiry(&answers, &config.response).into());
         }
         response::decide(&answers)

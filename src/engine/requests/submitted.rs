@@ -29,7 +29,13 @@ const MAX_WAITING: usize = 16_384;
 
 impl Requests {
     /// Decides a new request at once, if the worker knows enough without the store. Returns whether it has to ask the store.
-    pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, is_enquiry: bool, now: Now) -> bool {
+    pub fn submit(
+        &mut self,
+        stream: StreamId,
+        checks: InlineVec<Check>,
+        is_quota_request: bool,
+        now: Now,
+    ) -> bool {
         let policy_check = |check: Check| {
             let answer = self.denied.look_up(&enforced(&check), now.host).map(CheckAnswer::DeniedUntil);
             PolicyCheck { answer, ..PolicyCheck::new(check) }
@@ -38,7 +44,7 @@ impl Requests {
         self.borrow(&mut checks, now);
         self.came = self.came.wrapping_add(1);
         let request = Request::new(checks, State::Waiting(Waiting::default()), (now.uptime, self.came));
-        let mut request = Request { is_enquiry, ..request };
+        let mut request = Request { is_quota_request, ..request };
         // One enforced denial is enough: then no lease is used for the other checks. A check that a loan admits is no denial.
         let denies = |policy_check: &PolicyCheck| {
             policy_check.denies(&self.config) && policy_check.check.mode == Mode::Enforce
@@ -121,7 +127,7 @@ impl Requests {
         }
         for (index, slots) in asked {
             if let Some(policy_check) = request.checks.get(index) {
-                stores.ask(&policy_check.check, Waiter { stream, part: index }, slots, now);
+                stores.ask(&policy_check.check, Waiter { stream, place: index }, slots, now);
             }
         }
         let (deadline, store) = latest;
@@ -137,7 +143,7 @@ impl Requests {
 /// The check under which the worker remembers a denial. A quota request has the same one as a request that is to be limited.
 pub(super) fn enforced(check: &Check) -> Cow<'_, Check> {
     match check.mode {
-        Mode::Enquiry => Cow::Owned(Check { mode: Mode::Enforce, ..check.clone() }),
+        Mode::QuotaRequest => Cow::Owned(Check { mode: Mode::Enforce, ..check.clone() }),
         Mode::Enforce | Mode::Shadow => Cow::Borrowed(check),
     }
 }

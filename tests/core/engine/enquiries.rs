@@ -11,14 +11,14 @@ use crate::worker::*;
 /// A quota request for these policies and subjects. A request of them would cost this.
 fn ask(worker: &mut Worker, stream: StreamId, cost: u64, subjects: &[(usize, &str)]) -> Option<Rejection> {
     let check = |&(policy, subject): &(usize, &str)| Check {
-        mode: Mode::Enquiry,
+        mode: Mode::QuotaRequest,
         ..check_of(policy, format!("{{p{policy}|{subject}}}"), cost)
     };
     submit(worker, stream, subjects.iter().map(check).collect())
 }
 
 fn submit(worker: &mut Worker, stream: StreamId, checks: Vec<Check>) -> Option<Rejection> {
-    match worker.engine.enquire(stream, checks.into_iter().collect(), worker.now) {
+    match worker.engine.submit_quota_request(stream, checks.into_iter().collect(), worker.now) {
         Submitted::Wait => None,
         Submitted::Decided(action) => Some(rejection(action)),
     }
@@ -199,7 +199,7 @@ fn a_policy_that_counts_enquiries_may_deny_them() {
     let places = PLACES.replace("\"l\"", "\"places\"");
     let mut worker = Worker::new(DENY, [policy(BUCKET), policy(&format!("{WINDOW}, {places}"))]);
     let checks = |subject: &str| {
-        let asked = Check { mode: Mode::Enquiry, ..check_of(0, format!("{{p0|{subject}}}"), 1) };
+        let asked = Check { mode: Mode::QuotaRequest, ..check_of(0, format!("{{p0|{subject}}}"), 1) };
         vec![asked, check_of(1, format!("{{p1|{subject}}}"), 1)]
     };
     assert_eq!(submit(&mut worker, 1, checks("ann")), None);

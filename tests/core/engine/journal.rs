@@ -645,11 +645,11 @@ fn a_journal_changes_no_decision() {
 #[test]
 fn an_enquiry_is_no_denial_unless_it_is_denied_itself() {
     let mut worker = journaling("{}", TRUSTING, &[policy(BUCKET), policy(WINDOW)]);
-    let asked = Check { mode: Mode::Enquiry, ..check_of(0, "{p0|ann}", 1) };
+    let asked = Check { mode: Mode::QuotaRequest, ..check_of(0, "{p0|ann}", 1) };
     let counting = check_of(1, "{p1|ann}", 1);
     for (stream, counted, wanted) in [(1, granted(1), vec![]), (2, denied(DAY), vec!["p1"])] {
         let checks = [asked.clone(), counting.clone()].into_iter().collect();
-        assert!(matches!(worker.engine.enquire(stream, checks, worker.now), Submitted::Wait));
+        assert!(matches!(worker.engine.submit_quota_request(stream, checks, worker.now), Submitted::Wait));
         worker.answer([denied(DAY), counted]);
         let entries = written_alone(&mut worker);
         assert_eq!(entries.iter().map(|entry| entry["policy"].as_str()).collect::<Vec<_>>(), wanted);

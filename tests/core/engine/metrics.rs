@@ -92,8 +92,8 @@ fn each_decision_is_counted_once_by_outcome_and_source() {
         ("shadow, granted", DENY, in_shadow(), |worker| shadow(worker, 1, Some(granted(1))), "limit.l.requests.allowed=1 requests.allowed.redis=1"),
         ("shadow, no answer", DENY, in_shadow(), |worker| shadow(worker, 1, Some(error("OOM"))), "requests.allowed.on_failure=1"),
         ("an enquiry takes nothing", ALLOW, plain(), |worker| {
-            let check = Check { mode: Mode::Enquiry, ..check_of(0, "{p0|ann}", 1) };
-            worker.engine.enquire(1, [check].into_iter().collect(), worker.now);
+            let check = Check { mode: Mode::QuotaRequest, ..check_of(0, "{p0|ann}", 1) };
+            worker.engine.submit_quota_request(1, [check].into_iter().collect(), worker.now);
             worker.answer([granted(0)]);
         }, ""),
         ("a client that leaves before the decision", ALLOW, plain(), |worker| {

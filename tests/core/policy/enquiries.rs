@@ -14,9 +14,9 @@ use crate::written::request;
 /// The checks of a quota request, `?` before those that charge nothing; or another result of the request.
 fn asks(config: &Config, sample: &Sample) -> String {
     match config.evaluate(sample) {
-        Evaluation::Enquiry(checks) => {
+        Evaluation::QuotaRequest(checks) => {
             let each = checks.iter().map(|check| {
-                let mark = if check.mode == Mode::Enquiry { "?" } else { "" };
+                let mark = if check.mode == Mode::QuotaRequest { "?" } else { "" };
                 format!("{mark}{} {}", String::from_utf8_lossy(&check.tag), check.cost)
             });
             format!("[{}]", each.collect::<Vec<_>>().join(", "))
@@ -134,7 +134,7 @@ fn an_enquiry_asks_at_the_cost_and_in_the_tier_of_the_request_that_it_names() {
         [("/expensive/x", [(7, "expensive"), (1, "expensive")]), ("/x", [(1, "small"), (1, "small")])]
     {
         let sample = request(&format!("GET /.well-known/quota?path={path}"));
-        let Evaluation::Enquiry(checks) = config.evaluate(&sample) else { panic!("an enquiry") };
+        let Evaluation::QuotaRequest(checks) = config.evaluate(&sample) else { panic!("an enquiry") };
         let tier = &config.policies[1].tiers.tiers[checks[1].tier].name;
         assert_eq!([(checks[0].cost, tier.as_str()), (checks[1].cost, tier)], wanted, "{path}");
     }
@@ -174,7 +174,7 @@ fn an_enquiry_that_is_denied_is_counted() {
         assert_eq!(unasked, noted, "{name}");
         let mut seen = 0;
         let _ = config.evaluate_steps(&Request::new(&sample, &config.trust), |step| {
-            seen += usize::from(!matches!(step, Step::Enquiry(..)));
+            seen += usize::from(!matches!(step, Step::QuotaRequest(..)));
         });
         assert_eq!(seen, steps, "{name}");
     }
@@ -213,7 +213,7 @@ fn an_observer_is_told_the_request_that_an_enquiry_names() {
     let mut named = Vec::new();
     let sample = request("GET /.well-known/quota?path=/a%3Fb&method=PUT");
     let _ = config.evaluate_steps(&Request::new(&sample, &config.trust), |step| {
-        if let Step::Enquiry(method, target) = step {
+        if let Step::QuotaRequest(method, target) = step {
             named.push((method.to_vec(), target.to_vec()));
         }
     });

@@ -278,7 +278,7 @@ fn steps(config: &Config, attributes: &dyn Attributes) -> Vec<Ruling> {
             assert_eq!(index, rulings.len(), "in order, and none is left out");
             rulings.push(ruling.clone());
         }
-        Step::Denied(_) | Step::Exempt(_) | Step::Enquiry(..) => panic!("there are no global lists"),
+        Step::Denied(_) | Step::Exempt(_) | Step::QuotaRequest(..) => panic!("there are no global lists"),
     });
     rulings
 }

@@ -33,7 +33,7 @@ fn config(text: &str) -> Config {
 /// The checks that a request needs, or what is clear without: `admit`, `deny listed 0` and so on.
 fn evaluate(config: &Config, sample: &Sample) -> Result<Vec<Check>, String> {
     match config.evaluate(sample) {
-        Evaluation::Check(checks) | Evaluation::Enquiry(checks) => Ok(checks.into_iter().collect()),
+        Evaluation::Check(checks) | Evaluation::QuotaRequest(checks) => Ok(checks.into_iter().collect()),
         Evaluation::Admit => Err(String::from("admit")),
         Evaluation::AwaitBody(_) => Err(String::from("await body")),
         Evaluation::Deny(policy, denial) => {

@@ -771,7 +771,7 @@ fn an_enquiry_is_not_denied_for_its_model() {
             "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}], "cost": {"usage": {"prices": "usd"}}}]}"#,
     );
     let sample = request("GET /.well-known/quota?path=/v1/chat/completions&method=POST");
-    assert!(matches!(config.evaluate(&sample), Evaluation::Enquiry(checks) if checks.len() == 1));
+    assert!(matches!(config.evaluate(&sample), Evaluation::QuotaRequest(checks) if checks.len() == 1));
 }
 
 /// Prices alone make no request wait for its body.

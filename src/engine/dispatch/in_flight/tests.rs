@@ -99,7 +99,7 @@ fn a_batch_without_an_answer_shrinks_the_window_if_it_was_sent() {
 }
 
 /// The shortest round trip and the last two, in milliseconds; and batches about these subjects, with the time for which they are in flight.
-fn room_after(took: [u64; 3], elapsed: u64, asked: &[&[&str]], queue: &Queue) -> (bool, bool) {
+fn room_after(took: [u64; 3], elapsed: u64, asked: &[&[&str]], queue: &TaskQueue) -> (bool, bool) {
     let mut in_flight = InFlight::new(0, DEADLINE);
     let mut now = 1_000_000;
     for took in took {
@@ -122,9 +122,9 @@ fn room_after(took: [u64; 3], elapsed: u64, asked: &[&[&str]], queue: &Queue) ->
 fn a_batch_that_only_repeats_what_is_asked_waits_for_as_long_as_answers_were_queued() {
     let plan = batch(1)[0].tasks[0].plan.clone();
     let queue = |tags: &[&str]| {
-        let mut queue = Queue::new(Topology::Any, Seed(1));
+        let mut queue = TaskQueue::new(Topology::Any, Seed(1));
         let asks = |tag: &&str| Rc::new(Check::one(0, tag.as_bytes()));
-        tags.iter().for_each(|tag| queue.ask(&asks(tag), &plan, Waiter { stream: 1, part: 0 }));
+        tags.iter().for_each(|tag| queue.ask(&asks(tag), &plan, Waiter { stream: 1, place: 0 }));
         queue
     };
     let same = || queue(&["{p|s}"]);
@@ -135,7 +135,7 @@ fn a_batch_that_only_repeats_what_is_asked_waits_for_as_long_as_answers_were_que
     assert!(settles.settle(settlement, &plan));
     let cost = Rc::new(Check { cost: 2, ..Check::one(0, b"{p|s}") });
     let mut other_cost = same();
-    other_cost.ask(&cost, &plan, Waiter { stream: 1, part: 0 });
+    other_cost.ask(&cost, &plan, Waiter { stream: 1, place: 0 });
     let (one, two, each): (&[&[&str]], _, _) =
         (&[&["{p|s}"]], &[&["{p|s}", "{p|t}"][..]][..], &[&["{p|s}"][..], &["{p|t}"]][..]);
     // The waiting tasks, those in flight, the durations of the shortest answer and of the last two, and the milliseconds until the next
