@@ -39,7 +39,7 @@ pub(super) fn condition(of: &Condition) -> String {
     }
 }
 
-/// What a condition tests.
+/// A condition in words.
 pub(super) fn tested(of: &Condition) -> String {
     match of {
         Condition::All(_) | Condition::Any(_) | Condition::Not(_) => String::from("the request"),

@@ -69,7 +69,7 @@ impl Clock {
         }
     }
 
-    /// The scheduler has called.
+    /// The scheduler has given this worker its turn, so the next `wake` asks again.
     pub fn woken(&self) {
         self.is_waking.set(false);
     }

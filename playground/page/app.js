@@ -30,7 +30,7 @@ const recipes = {
   "shadow-first": { path: "/orders /search", rate: 3, burst: 0, seconds: 60 },
   "tenants": { path: "/acme/reports", rate: 2, burst: 0, takes: 1500 },
   "tiers": { headers: "x-customer: customer-{client}\nx-plan: free", rate: 0.5, burst: 5, seconds: 60 },
-  "uploads": { method: "POST", path: "/upload/a", headers: "authorization: Bearer key-{client}", size: 50000000, rate: 2 },
+  "uploads": { method: "POST", path: "/upload/a", size: 50000000, rate: 2 },
 };
 const presets = [...document.querySelectorAll("script.preset")].map((of) => [of.dataset.name, of.textContent.trim() + "\n"]);
 // Times of a trace are those of a calendar: limits may be aligned to it.

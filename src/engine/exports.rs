@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the host exports: values for its statistics and its log.
+//! Values for the statistics and the log of the host.
 
 use super::Engine;
 use super::dispatch::Outage;
@@ -9,7 +9,7 @@ use crate::policy::{Mode, OnFailure, Policy};
 use crate::time::Micros;
 
 impl Engine {
-    /// What it has counted since it began, and what its gauges show now.
+    /// The counts since it began, and the values of its gauges now.
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters::of(self)

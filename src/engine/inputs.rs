@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the host tells the engine of requests and of their responses.
+//! The calls of the host about requests and their responses.
 
 use super::Release;
 use super::{Engine, StreamId, Submitted};

@@ -34,7 +34,7 @@ pub struct Unexpected;
 /// The replies that the store owes on one connection.
 #[derive(Debug)]
 pub struct Pipeline {
-    /// How many replies each batch still lacks, in the order in which the batches were sent.
+    /// The number of replies that each batch still lacks, in the order in which the batches were sent.
     owed: VecDeque<usize>,
     scanner: Scanner,
     /// The replies to the first batch so far.

@@ -45,7 +45,7 @@ const RETRY: Micros = Micros::from_secs(1);
 /// too: some turns of its event loop, which read what is there.
 const OPEN_LOOP_TIME: Micros = Micros::from_millis(50);
 
-/// What a host has for connections.
+/// The operations of a host on connections.
 pub trait Transport {
     /// The number of batches that a connection carries at a time.
     const DEPTH: usize;
@@ -89,7 +89,7 @@ pub enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoConnection;
 
-/// What the host has to do.
+/// An action for the host.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output<B, C> {
     /// Close this connection. The pool has forgotten it.
@@ -451,7 +451,7 @@ impl<T: Transport> Pool<T> {
 
     // --- Out -------------------------------------------------------------------------------------------------------
 
-    /// What the host has to do next. The host calls it after each input until it returns `None`.
+    /// The next action for the host. The host calls it after each input until it returns `None`.
     pub fn poll(&mut self) -> Option<Output<T::Batch, T::Connection>> {
         loop {
             if self.may_act

@@ -36,7 +36,7 @@ pub enum Export {
 pub struct Report {
     /// Each metric, how it is read, and the value that was exported.
     metrics: Vec<(Metric, Reading, u64)>,
-    /// What the engine had at the last export; absent if the host did not take all of it.
+    /// The values of the engine at the last export; absent if the host did not take all of it.
     exported: Option<(Counters, u64)>,
     /// When the next export is due; absent while nothing has changed.
     due: Option<Micros>,

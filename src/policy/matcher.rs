@@ -91,7 +91,7 @@ pub struct TimeTest {
     pub days: u8,
     /// The first minute of the span, and the first after it; a span that ends no later than it begins ends on the next day.
     pub span: (u16, u16),
-    /// How far the local time is ahead of UTC.
+    /// The offset of the local time from UTC.
     pub offset: UtcOffset,
 }
 

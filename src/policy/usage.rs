@@ -175,7 +175,7 @@ const FREE: [&[u8]; 7] = [
     b":cancel",
 ];
 
-/// What stands behind the version in paths that use no tokens, whatever follows. The tokens of a batch, of a fine-tuning job, of a cached
+/// The words behind the version in paths that use no tokens, whatever follows. The tokens of a batch, of a fine-tuning job, of a cached
 /// content and of a conversation (Mistral's answer at once) are used, and so these are not here.
 const FREE_OBJECTS: [&[u8]; 4] = [b"files", b"uploads", b"vector_stores", b"containers"];
 
@@ -457,7 +457,7 @@ pub struct Estimate {
     pub max_input: u64,
     /// The tokens of output of a request that states none.
     pub output: u64,
-    /// The most tokens of output that are reserved, and how many of a body that cannot be read.
+    /// The upper bound of reserved output tokens. A body that cannot be read reserves exactly this.
     pub max_output: u64,
 }
 

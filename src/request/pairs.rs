@@ -182,7 +182,7 @@ impl<'t> Sent<'t> {
     }
 }
 
-/// What a byte is to pairs, by its number. Most bytes are nothing.
+/// The classes of each byte. Most bytes have none.
 #[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];

@@ -76,7 +76,7 @@ pub fn index_key(prefix: &str) -> String {
     format!("{prefix}:{JOURNAL}:usage")
 }
 
-/// The tag that stands for all subjects of a policy for which there was no room.
+/// The tag under which a policy's subjects beyond `max_subjects` are counted together.
 #[must_use]
 pub fn others(tag: &[u8]) -> Vec<u8> {
     let policy = tag.iter().take_while(|byte| !b"|}".contains(byte));

@@ -550,7 +550,7 @@ pub struct Answer {
     pub ban: Option<i64>,
 }
 
-/// What is left of a limit, when one more request would pass, when the limit is full again, the delay or the permit, and how much a bucket
+/// The rest of a limit, when one more request would pass, when the limit is full again, the delay or the permit, and how much a bucket
 /// has refunded.
 #[derive(Clone, Debug)]
 pub struct LimitAnswer {

@@ -39,7 +39,7 @@ use weir::config::Config;
 pub(super) use wiring::inside;
 use wiring::{Picture, Wired};
 
-/// What to check.
+/// The files to check.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The files of one Envoy, or plugin configurations.

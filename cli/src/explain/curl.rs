@@ -10,7 +10,7 @@ use url::Url;
 use super::{Failure, form};
 use crate::sample::RequestFlags;
 
-/// What curl is told. Flags that change nothing of the request are read and left out; others are errors.
+/// The arguments of curl. Flags that change nothing of the request are read and left out; others are errors.
 #[derive(Parser)]
 #[command(name = "curl", disable_help_flag = true, disable_version_flag = true)]
 struct Curl {

@@ -43,7 +43,7 @@ use weir::response::{self, Verdict};
 use weir::script::{Form, Plan};
 use weir::time::Micros;
 
-/// What to explain.
+/// The request to explain.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The configuration, or a configuration of Envoy that contains one.

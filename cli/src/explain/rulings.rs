@@ -34,7 +34,7 @@ fn first_doubt<'a>(condition: &'a Condition, request: &Request<'a>) -> Option<&'
     }
 }
 
-/// How a condition of a `deny` list holds.
+/// The way in which a condition of a `deny` list holds.
 pub fn holds(doubt: Option<&str>) -> String {
     doubt.map_or_else(|| String::from("holds"), |doubt| format!("counts as true because {doubt} {UNCERTAIN}"))
 }

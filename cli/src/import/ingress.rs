@@ -32,7 +32,7 @@ const MULTIPLIER: u64 = 5;
 /// The largest number that the controller's reader and nginx take.
 const MAX_NUMBER: u64 = i32::MAX as u64;
 
-/// What to import.
+/// The files to import.
 #[derive(Args)]
 pub struct Arguments {
     /// Manifests with Ingresses, or what `kubectl get ingress -A -o yaml` prints. A ConfigMap of the controller among them has the status

@@ -25,7 +25,7 @@ pub(super) use nginx::name_of;
 use notes::{Note, Notes};
 use weir::config::{Config, Host};
 
-/// What to import.
+/// The files to import.
 #[derive(Args)]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -58,7 +58,7 @@ struct Nginx {
     output: Output,
 }
 
-/// How the result is printed.
+/// The format of the result.
 #[derive(Args)]
 struct Output {
     /// Print `{"configuration": …, "notes": [{"file", "line", "what", "why", "instead"}]}`. The other places of a repeated note are in

@@ -30,7 +30,7 @@ impl Envoy {
         Self { events: events.clone(), listener, name, workers }
     }
 
-    /// The worker with the fewest connections gets each that waits. Returns how many waited.
+    /// Gives each waiting connection to the worker with the fewest. Returns their number.
     fn accept(&mut self) -> usize {
         let mut accepted = 0;
         while let Some(connection) = accept(&self.name) {

@@ -35,7 +35,7 @@ pub enum Within {
     Stay,
 }
 
-/// The time at which Redis answers commands that the module injects.
+/// When, and in which call, the simulated Redis answers the module's commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answers {
     /// The replies come with a later event.

@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 thread_local! {
-    /// How far an operator has set the clock of this worker's host back.
+    /// The time by which an operator has set the clock of this worker's host back.
     pub static SET_BACK: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 

@@ -62,7 +62,7 @@ impl Dispatch {
         let mut failure = None;
         for entry in entries {
             match failure_in(&mut replies, took, self.deadline) {
-                // One that was refused counts more.
+                // An entry refused earlier in this batch matters more: the journal stays paused.
                 None => journal.written(failure.is_none()),
                 found => {
                     journal.lost(vec![entry], now.uptime);

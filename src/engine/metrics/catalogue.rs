@@ -86,7 +86,7 @@ pub struct Row {
     /// Its meaning, if a table of the documents has it from here. The plugin has no use for it.
     #[cfg(not(target_arch = "wasm32"))]
     pub meaning: &'static str,
-    /// How it gets its value.
+    /// The source of its value.
     pub(in crate::engine) reading: Reading,
 }
 

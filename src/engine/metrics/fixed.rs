@@ -14,7 +14,7 @@ macro_rules! metrics {
         of $engine:ident { $($kind:ident $name:ident = $value:expr, $meaning:literal;)* }
         of events { $($event_kind:ident $event_name:ident on $event:ident, $event_meaning:literal;)* }
     ) => {
-        /// What an engine has counted since it began, and what its gauges show now.
+        /// The counts of an engine since it began, and the values of its gauges now.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $(#[doc = $meaning] pub $name: u64,)*

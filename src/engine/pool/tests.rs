@@ -13,7 +13,7 @@ type Token = u32;
 struct Host<const DEPTH: usize> {
     newest: Token,
     refuses: bool,
-    /// What the pool has asked for, and for which store.
+    /// The connections that the pool has requested, each with its store.
     requested: Vec<(usize, Purpose)>,
     expects_suspect: bool,
 }

@@ -247,7 +247,7 @@ impl Requests {
     pub fn expire(&mut self, stores: &mut Stores, now: Now) {
         for place in 0..self.deadlines.len() {
             while let Some(&(deadline, stream)) = self.deadlines.get(place).and_then(VecDeque::front) {
-                // A request that asks again has another deadline than before.
+                // A request may have asked again since: then this entry is of its earlier deadline, and is skipped.
                 let waits = |of: &&Request| matches!(&of.state, State::Waiting(waiting) if waiting.deadline == deadline);
                 let waiting = self.requests.get(&stream).filter(waits);
                 if waiting.is_some() && deadline > now.loop_time {

@@ -142,7 +142,7 @@ pub(in crate::engine) struct PermitQueues {
     /// By the tag, which names the permits.
     by_tag: HashMap<Vec<u8>, Vec<PermitQueue>, Seed>,
     due: Due,
-    /// The time until which intervals are used up: each check after a pause uses one [`INTERVAL`].
+    /// Checks after a pause are at least [`INTERVAL`] apart on average: this is the time up to which they have used their intervals.
     taken: Micros,
     /// When requests have waited for long enough.
     ends: SortedMap<(Micros, StreamId), ()>,

@@ -21,7 +21,7 @@ use crate::time::Micros;
 pub(super) struct PolicyCheck {
     pub check: Rc<Check>,
     pub answer: Option<CheckAnswer>,
-    /// A batch in flight asks the store about it, so the store may grant it, even if the request is decided meanwhile.
+    /// True while a batch with this check is in flight. The store may still grant it after the request has been decided.
     pub in_flight: bool,
     /// A batch renews its permits, or is about to.
     pub renews: bool,

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use super::Report;
 use crate::finding::Severity;
 
-/// How to print what is found.
+/// The format of the findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// `excerpts` on a terminal, `text` elsewhere.

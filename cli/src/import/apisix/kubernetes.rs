@@ -27,7 +27,7 @@ struct Cluster<'a, 'n> {
     configs: Vec<Object<'a>>,
     /// The places in `configs` of those that something names.
     used: Vec<usize>,
-    /// What is made: the file, the list in APISIX's own form, and the object.
+    /// The results: the file, the list in APISIX's own form, and the object.
     made: Vec<(usize, &'static str, Node)>,
     notes: &'n mut Notes,
 }

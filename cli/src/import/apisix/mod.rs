@@ -24,7 +24,7 @@ use crate::document::{Node, Place};
 use crate::tree::{Map, Tree};
 use limits::Writer;
 
-/// What to import.
+/// The files to import.
 #[derive(Args)]
 pub struct Arguments {
     /// `apisix.yaml` of the standalone mode, or what `adc dump` prints; or manifests with ApisixRoutes, ApisixPluginConfigs and

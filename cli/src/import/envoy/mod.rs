@@ -23,7 +23,7 @@ use super::{Imported, Output};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
-/// What to import.
+/// The files to import.
 #[derive(Args)]
 pub struct Arguments {
     /// Envoy's configuration, or manifests with BackendTrafficPolicies of Envoy Gateway, EnvoyFilters of Istio, or RateLimitPolicies and

@@ -29,7 +29,7 @@ struct Route<'a> {
 
 struct Cluster<'a, 'n> {
     plugins: Vec<Object<'a>>,
-    /// What is made: the file, the list in the declarative form, and the object.
+    /// The results: the file, the list in the declarative form, and the object.
     made: Vec<(usize, &'static str, Node)>,
     /// The services of Kong, each with what is behind it.
     services: Vec<(String, Vec<Backend>)>,

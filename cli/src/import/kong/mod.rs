@@ -27,7 +27,7 @@ use routes::Entry;
 
 pub use super::ratelimit::number;
 
-/// What to import.
+/// The files to import.
 #[derive(Args)]
 pub struct Arguments {
     /// Kong's declarative configuration, or what `deck gateway dump` prints; or manifests with KongPlugins and KongClusterPlugins, and the

@@ -12,7 +12,7 @@ use crate::tree::{Map, Tree};
 const ROUTE: &str = "id name tags created_at updated_at hosts methods headers paths snis expression priority regex_priority service plugins \
     protocols strip_path preserve_host path_handling https_redirect_status_code request_buffering response_buffering";
 
-/// A path of a route, or a route without paths: the requests that it is for, if no earlier one is.
+/// One path of a route, or a route without paths. It gets the requests that match it and no earlier entry.
 pub struct Entry {
     /// The number of its route.
     pub route: usize,

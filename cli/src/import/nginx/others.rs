@@ -124,7 +124,7 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
         _ => None,
     };
     if let Some((why, instead)) = said {
-        // The text of a program is long.
+        // A Lua block would fill the screen: the note leaves out its text.
         let mut short = directive.clone();
         if name.contains("_by_lua") && !name.ends_with("_file") {
             short.arguments.clear();

@@ -25,7 +25,7 @@ pub use envoy::number;
 use policies::Service;
 pub use policies::unit;
 
-/// What to import.
+/// The files to import.
 #[derive(Args)]
 pub struct Arguments {
     /// The service's configuration. Each file has one domain, or is a Kubernetes ConfigMap with the service's files in its `data`.
