@@ -399,8 +399,7 @@ impl Document {
         }
         self.here = Set::EMPTY;
         if self.string == Use::Key {
-            let (depth, length) = (self.depth.wrapping_sub(1), self.matched);
-            let here = paths.whose_key(self.matching, depth, |key| key.len() == length);
+            let here = self.with_length(paths, self.matching, self.matched);
             self.here = here;
             if !self.similar.is_empty() {
                 values.ambiguous(paths.values(self.similar_here(paths).without(here)));
@@ -418,8 +417,13 @@ impl Document {
 
     /// The paths whose key some servers take the current key for, as far as it has been read.
     fn similar_here(&self, paths: &Paths) -> Set {
-        let (depth, length) = (self.depth.wrapping_sub(1), self.similar_matched);
-        paths.whose_key(self.similar, depth, |key| key.len() == length)
+        self.with_length(paths, self.similar, self.similar_matched)
+    }
+
+    /// The paths among these whose key has this length.
+    #[inline(never)]
+    fn with_length(&self, paths: &Paths, among: Set, length: usize) -> Set {
+        paths.whose_key(among, self.depth.wrapping_sub(1), |key| key.len() == length)
     }
 
     /// A zero character in a string. Servers in C end the string before it.
@@ -433,20 +437,23 @@ impl Document {
 
     /// A byte of a key, for a server that ignores case. Go also takes `ſ` for an `s`, and the sign of Kelvin for a `k`.
     fn similar(&mut self, paths: &Paths, byte: u8) {
-        let (depth, at) = (self.depth.wrapping_sub(1), self.similar_matched);
-        let is = |letter: u8| {
-            let is_next = |key: &[u8]| key.get(at).is_some_and(|next| next.eq_ignore_ascii_case(&letter));
-            paths.whose_key(self.similar, depth, is_next)
-        };
         let folded = match byte {
-            0xc5 => is(b's'),
-            0xe2 => is(b'k'),
+            0xc5 => self.similar_with(paths, b's'),
+            0xe2 => self.similar_with(paths, b'k'),
             // The rest of such a letter.
-            0x84 | 0xaa | 0xbf if is(byte).is_empty() => return,
+            0x84 | 0xaa | 0xbf if self.similar_with(paths, byte).is_empty() => return,
             _ => Set::EMPTY,
         };
-        self.similar = if folded.is_empty() { is(byte) } else { folded };
+        self.similar = if folded.is_empty() { self.similar_with(paths, byte) } else { folded };
         self.similar_matched += 1;
+    }
+
+    /// The paths whose key goes on with this letter for such a server.
+    #[inline(never)]
+    fn similar_with(&self, paths: &Paths, letter: u8) -> Set {
+        let (depth, at) = (self.depth.wrapping_sub(1), self.similar_matched);
+        let is_next = |key: &[u8]| key.get(at).is_some_and(|next| next.eq_ignore_ascii_case(&letter));
+        paths.whose_key(self.similar, depth, is_next)
     }
 
     /// Characters of a string.

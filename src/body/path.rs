@@ -112,7 +112,7 @@ pub struct Paths {
     all: Set,
     keys: ByDepth,
     /// The same by key, because many paths have a key in common.
-    by_key: Vec<Vec<(Box<[u8]>, Set)>>,
+    by_key: [Vec<(Box<[u8]>, Set)>; MAX_DEPTH],
     any_index: ByDepth,
     indexes: ByDepth,
     /// The paths with this many segments, minus one.
@@ -166,7 +166,7 @@ impl Paths {
             values: Vec::new(),
             all: Set::EMPTY,
             keys: no_paths,
-            by_key: Vec::new(),
+            by_key: [const { Vec::new() }; MAX_DEPTH],
             any_index: no_paths,
             indexes: no_paths,
             ends: no_paths,
@@ -196,9 +196,6 @@ impl Paths {
     }
 
     fn add_key(&mut self, key: &[u8], depth: usize, path: Set) {
-        if self.by_key.len() <= depth {
-            self.by_key.resize(depth + 1, Vec::new());
-        }
         let Some(keys) = self.by_key.get_mut(depth) else { return };
         match keys.iter_mut().find(|(other, _)| **other == *key) {
             Some((_, paths)) => *paths = paths.with(path),

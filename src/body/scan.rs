@@ -267,8 +267,9 @@ impl Scanner {
 
 /// True if nothing but white space follows the text `[DONE]`. The white space may be long.
 fn ends_with_done(text: &[u8]) -> bool {
-    let (text, space) = text.split_at(memrchr(b']', text).map_or(0, |last| last + 1));
-    text.ends_with(DONE) && space.iter().all(u8::is_ascii_whitespace)
+    let end = memrchr(b']', text).map_or(0, |last| last + 1);
+    text.split_at_checked(end)
+        .is_some_and(|(text, space)| text.ends_with(DONE) && space.iter().all(u8::is_ascii_whitespace))
 }
 
 /// Returns whether the stream says that it has ended.

@@ -177,12 +177,13 @@ pub enum Value<'r> {
 impl SubjectPart {
     /// The value of this part in `request`.
     #[must_use]
-    #[inline]
     pub fn value<'a: 'r, 'r>(&'a self, request: &'r Request<'a>) -> Value<'r> {
         match self.source.read(self.on_multiple, request) {
             Ok(Value::Is(value)) if self.hash.is_some() || !self.normalize.is_none() => {
-                let value = Some(value).filter(|value| value.len() <= LONGEST_HIDDEN);
-                value.and_then(|value| self.normalize.apply(value)).map_or(Value::Ambiguous, Value::Is)
+                if value.len() > LONGEST_HIDDEN {
+                    return Value::Ambiguous;
+                }
+                self.normalize.apply(value).map_or(Value::Ambiguous, Value::Is)
             }
             Ok(value) => value,
             Err(Unreadable) => Value::Ambiguous,

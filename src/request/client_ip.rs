@@ -100,29 +100,30 @@ impl Bits {
     /// The bits of a canonical address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
-        let width = width(address);
-        let mut bits = Self { bytes: [0; 129], length: usize::from(width).saturating_add(1) };
-        let [family, places @ ..] = &mut bits.bytes;
-        *family = width;
+        let mut bits = Self { bytes: [0; 129], length: 0 };
+        bits.push(width(address));
         match address {
-            IpAddr::V4(v4) => write_bits(places, &v4.octets()),
-            IpAddr::V6(v6) => write_bits(places, &v6.octets()),
+            IpAddr::V4(v4) => v4.octets().into_iter().for_each(|octet| bits.push_bits(octet)),
+            IpAddr::V6(v6) => v6.octets().into_iter().for_each(|octet| bits.push_bits(octet)),
         }
         bits
+    }
+
+    fn push_bits(&mut self, octet: u8) {
+        (0..8).rev().for_each(|bit| self.push(octet >> bit & 1));
+    }
+
+    fn push(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
+            self.length = self.length.saturating_add(1);
+        }
     }
 
     /// As bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
-    }
-}
-
-fn write_bits(places: &mut [u8], octets: &[u8]) {
-    for (places, octet) in places.as_chunks_mut::<8>().0.iter_mut().zip(octets) {
-        for (place, bit) in places.iter_mut().zip((0..8).rev()) {
-            *place = octet >> bit & 1;
-        }
     }
 }
 
@@ -277,12 +278,11 @@ pub const fn is_of_a_host(address: IpAddr) -> bool {
 /// (`64:ff9b::192.0.2.1`, RFC 6052), by which servers without IPv4 see its clients. Any other address is itself.
 fn canonical(address: IpAddr) -> IpAddr {
     match address {
-        IpAddr::V4(_) => address,
         IpAddr::V6(v6) if v6.to_bits() >> 32 == 0x0064_ff9b << 64 => {
             let [.., a, b, c, d] = v6.octets();
             Ipv4Addr::new(a, b, c, d).into()
         }
-        IpAddr::V6(v6) => v6.to_canonical(),
+        address => address.to_canonical(),
     }
 }
 

@@ -464,7 +464,7 @@ impl<'a> Request<'a> {
 
     /// True if any hash was kept.
     pub(crate) fn has_digests(&self) -> bool {
-        !self.digests.borrow().is_empty()
+        self.digests.try_borrow().is_ok_and(|digests| !digests.is_empty())
     }
 
     /// Keeps the hash of a value.

@@ -169,7 +169,7 @@ impl<'t> Sent<'t> {
     /// The value.
     #[must_use]
     pub fn value(&self) -> Cow<'t, [u8]> {
-        if self.escaped.is_none() || !self.raw.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        if self.escaped.is_none() {
             return Cow::Borrowed(self.raw);
         }
         let mut value = Vec::with_capacity(self.raw.len());
@@ -209,6 +209,10 @@ mod class {
     pub(super) const EQUALS: u8 = 1 << 3;
     /// A server may read it as something else.
     pub(super) const NOT_SIMPLE: u8 = 1 << 4;
+
+    pub(super) fn of(byte: u8) -> u8 {
+        super::CLASSES.get(usize::from(byte)).copied().unwrap_or_default()
+    }
 }
 
 /// The places of the pairs of a string, in order. Pairs without any byte are left out.
@@ -237,8 +241,9 @@ impl Pairs {
         let text = text.get(..LONGEST_PAIRS).unwrap_or(text);
         // The place of the `=` and the classes of the name before it; the classes since then.
         let (mut begin, mut name, mut seen) = (0, None, 0);
-        for (at, &byte) in text.iter().enumerate() {
-            let class = CLASSES.get(usize::from(byte)).copied().unwrap_or_default();
+        for at in 0..text.len().saturating_add(1) {
+            // The end of the text ends the last pair.
+            let class = text.get(at).map_or(ends, |byte| class::of(*byte));
             if class & (ends | class::EQUALS) == 0 {
                 seen |= class;
             } else if class & ends > 0 {
@@ -251,7 +256,6 @@ impl Pairs {
                 (name, seen) = (Some((at, seen)), 0);
             }
         }
-        pairs.push(begin, name, (text.len(), seen));
         pairs
     }
 
@@ -266,8 +270,8 @@ impl Pairs {
         // Without `=`, all of it is the name.
         let ((equals, of_name), of_value) = name.map_or(((end, seen), 0), |name| (name, seen));
         self.classes |= of_name | of_value;
-        let [name_is_simple, value_is_simple] =
-            [of_name, of_value].map(|classes| classes & class::NOT_SIMPLE == 0);
+        let name_is_simple = of_name & class::NOT_SIMPLE == 0;
+        let value_is_simple = of_value & class::NOT_SIMPLE == 0;
         self.pairs.push(Pair { begin, equals, end, name_is_simple, value_is_simple });
     }
 
