@@ -81,10 +81,10 @@ impl<'t> Sent<'t> {
         }
     }
 
-    /// True if it has one of the [readings](Sent::readings) only, as most values have.
+    /// True if it is known to have one of the [readings](Sent::readings) only, as most values of queries have.
     #[must_use]
-    pub fn has_one_reading(&self) -> bool {
-        self.escaped != Some(Plus::IsPlus) && self.whole.len() == self.raw.len()
+    pub const fn has_one_reading(&self) -> bool {
+        self.is_simple
     }
 
     /// The readings of servers: the value; for a cookie also those of servers that do not decode it, or keep its quotes.
