@@ -404,9 +404,7 @@ impl Document {
             if !self.similar.is_empty() {
                 values.ambiguous(paths.values(self.similar_here(paths).without(here)));
             }
-            if !here.is_empty()
-                && let Some(level) = self.level()
-            {
+            if let Some(level) = self.level() {
                 let again = Set::from_low(level.seen).and(here);
                 level.seen |= here.low();
                 values.ambiguous(paths.values(again));

@@ -81,10 +81,10 @@ impl<'t> Sent<'t> {
         }
     }
 
-    /// True if it has one of the [readings](Sent::readings) only, as most values have.
+    /// True if it is known to have one of the [readings](Sent::readings) only, as most values of queries have.
     #[must_use]
-    pub fn has_one_reading(&self) -> bool {
-        self.escaped != Some(Plus::IsPlus) && self.whole.len() == self.raw.len()
+    pub const fn has_one_reading(&self) -> bool {
+        self.is_simple
     }
 
     /// The readings of servers: the value; for a cookie also those of servers that do not decode it, or keep its quotes.
@@ -209,10 +209,6 @@ mod class {
     pub(super) const EQUALS: u8 = 1 << 3;
     /// A server may read it as something else.
     pub(super) const NOT_SIMPLE: u8 = 1 << 4;
-
-    pub(super) fn of(byte: u8) -> u8 {
-        super::CLASSES.get(usize::from(byte)).copied().unwrap_or_default()
-    }
 }
 
 /// The places of the pairs of a string, in order. Pairs without any byte are left out.
@@ -241,9 +237,8 @@ impl Pairs {
         let text = text.get(..LONGEST_PAIRS).unwrap_or(text);
         // The place of the `=` and the classes of the name before it; the classes since then.
         let (mut begin, mut name, mut seen) = (0, None, 0);
-        for at in 0..text.len().saturating_add(1) {
-            // The end of the text ends the last pair.
-            let class = text.get(at).map_or(ends, |byte| class::of(*byte));
+        for (at, &byte) in text.iter().enumerate() {
+            let class = CLASSES.get(usize::from(byte)).copied().unwrap_or_default();
             if class & (ends | class::EQUALS) == 0 {
                 seen |= class;
             } else if class & ends > 0 {
@@ -256,6 +251,7 @@ impl Pairs {
                 (name, seen) = (Some((at, seen)), 0);
             }
         }
+        pairs.push(begin, name, (text.len(), seen));
         pairs
     }
 
