@@ -9,7 +9,7 @@ max_line_length = false
 ignore = { "4..", "311", "331" }
 local declared_for_all = {
   "call", "try", "pack", "unpack", "floor", "min", "EXPIRY", "epoch", "rest", "cost", "charge",
-  "charged_at", "receipt_left", "receipt_reset", "receipt_refunded", "wanted",
+  "charged_at", "receipt_left", "receipt_reset", "receipt_refunded", "debt", "wanted",
 }
 for _, name in ipairs(declared_for_all) do
   ignore[#ignore + 1] = "2../" .. name
