@@ -49,7 +49,7 @@ impl Engine {
         self.requests.name(stream, json_rpc_ids);
     }
 
-    /// A quota request arrived, and these checks apply to it, if there are any. Its [`Action::Reject`] has the answer.
+    /// A quota request arrived, and these checks apply to it, if there are any. Its [`Action::Reject`](super::Action::Reject) has the answer.
     pub fn submit_quota_request(
         &mut self,
         stream: StreamId,
@@ -141,7 +141,7 @@ impl Engine {
         self.requests.response_body(stream, bytes, content);
     }
 
-    /// This many bytes of the request's body have passed until now: for a configuration that [counts them](Config::counts_uploads).
+    /// This many bytes of the request's body have passed until now: for a configuration that [counts them](crate::config::Config::counts_uploads).
     pub fn uploaded(&mut self, stream: StreamId, bytes: u64) {
         self.requests.uploaded(stream, bytes);
     }

@@ -156,7 +156,7 @@ struct Store {
     is_requested: bool,
 }
 
-/// The connections of one worker. See the [module](self).
+/// The connections of one worker: which connection carries which batch, and when it is renewed and closed.
 pub struct Pool<T: Transport> {
     /// The host's part.
     pub transport: T,
