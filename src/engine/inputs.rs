@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The calls of the host about requests and their responses.
 
-use super::Release;
-use super::{Engine, StreamId, Submitted};
+use super::{Engine, Release, StreamId, Submitted};
 use crate::body::Ids;
 use crate::config::{BeforeBody, Unasked, UnaskedRuling};
 use crate::inline_vec::InlineVec;

@@ -203,6 +203,8 @@ impl Engine {
             let Some(dispatch) = self.stores.get(store) else { continue };
             let completed = dispatch.tick(now);
             self.complete(store, completed, now);
+            // The breakers learn which requests no longer wait before a request asks again.
+            self.carry(now);
         }
         self.requests.expire(&mut self.stores, now);
         self.requests.ask_again(&mut self.stores, now);
@@ -232,8 +234,8 @@ impl Engine {
         Micros::earliest([due.map(|due| due.min(now.plus(LOOK))), self.top_due()])
     }
 
-    /// Something happens at this time of the host's clock: every call of the host that changes anything comes here. What `change` does to the
-    /// requests may have effects for the stores; none is left when it returns.
+    /// Something happens at this time of the host's clock. What `change` does to the requests may have effects for the stores. None is left when
+    /// this returns. Each call of the host that may have effects comes here, except [`tick`](Self::tick) and the making of a batch.
     fn happens<T>(&mut self, now: Micros, change: impl FnOnce(&mut Self, Now) -> T) -> T {
         let now = self.clock.at(now);
         let result = change(self, now);

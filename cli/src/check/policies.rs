@@ -14,6 +14,7 @@ use weir::policy::settle::TrueCost;
 use weir::policy::subject::{OnMissing, Source, SubjectPart};
 use weir::policy::{Across, Mode, OnFailure, Policy, Tier};
 use weir::request::Property;
+use weir::request::body::json;
 use weir::request::client_ip::{Network, Proxies};
 use weir::script::Overrides;
 use weir::time::Micros;
@@ -120,7 +121,7 @@ fn uncounted(index: usize, policy: &Policy) -> Option<(String, &'static str)> {
         return Some((path, "this is no case for it, and all of its calls cost what one call does"));
     }
     let part = policy.subject.iter().position(|part| {
-        matches!(&part.source, Source::Body(path, _) if is_of_call(path))
+        matches!(&part.source, Source::Body(path, _) if is_of_call(json(path)))
             && part.on_missing != OnMissing::Deny
     })?;
     let path = format!("policies[{index}].subject[{part}]");
@@ -132,7 +133,7 @@ fn tests_body(condition: &Condition, is: &dyn Fn(&str) -> bool) -> bool {
     match condition {
         Condition::All(all) | Condition::Any(all) => all.iter().any(|each| tests_body(each, is)),
         Condition::Not(inner) => tests_body(inner, is),
-        Condition::Body(path, _) => is(path),
+        Condition::Body(path, _) => is(json(path)),
         _ => false,
     }
 }
