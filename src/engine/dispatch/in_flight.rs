@@ -43,6 +43,8 @@ pub(super) struct InFlightBatch {
     pub tasks: usize,
     /// The number of tasks in flight when it was sent, including its own.
     in_flight: usize,
+    /// The number of tasks of its slots that had been answered when it was sent, and the time of the last of those answers.
+    done: (usize, Now),
     pub sent: Now,
     /// When it becomes overdue, in loop time.
     overdue: Micros,
@@ -70,7 +72,9 @@ impl InFlightBatch {
 struct Load {
     /// The number of batches, with those that wait for their connection.
     batches: usize,
-    /// The number of tasks of the batches that were sent.
+    /// The number of batches that were sent.
+    sent: usize,
+    /// The number of tasks of these.
     tasks: usize,
 }
 
@@ -80,6 +84,8 @@ pub(super) struct InFlight {
     batches: Vec<InFlightBatch>,
     next_id: BatchId,
     congestion: BySlots<Congestion>,
+    /// The number of tasks that have been answered, and the time of the last answer.
+    done: BySlots<(usize, Now)>,
     deadline: Micros,
     /// The uptime of the store's last answer.
     answered: Micros,
@@ -89,7 +95,15 @@ impl InFlight {
     /// For the store of this number. Requests wait for at most `deadline`.
     pub fn new(store: u8, deadline: Micros) -> Self {
         let congestion = BySlots { normal: Congestion::new(deadline), suspect: Congestion::new(deadline) };
-        Self { batches: Vec::new(), next_id: store.into(), congestion, deadline, answered: Micros::ZERO }
+        let done = BySlots { normal: (0, Now::default()), suspect: (0, Now::default()) };
+        Self {
+            batches: Vec::new(),
+            next_id: store.into(),
+            congestion,
+            done,
+            deadline,
+            answered: Micros::ZERO,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -110,6 +124,7 @@ impl InFlight {
         for batch in self.of(slots) {
             load.batches = load.batches.saturating_add(1);
             if !batch.connecting {
+                load.sent = load.sent.saturating_add(1);
                 load.tasks = load.tasks.saturating_add(batch.tasks);
             }
         }
@@ -184,6 +199,9 @@ impl InFlight {
         let tasks =
             commands.iter().map(|command| command.tasks.len()).fold(journal.len(), usize::saturating_add);
         let in_flight = self.load(slots).tasks.saturating_add(tasks);
+        let (count, last) = *self.done.of(slots);
+        // If the store had nothing to do, its time counts from this batch.
+        let done = (count, if in_flight > tasks { last } else { now });
         let (late, connecting) = (false, false);
         self.batches.push(InFlightBatch {
             id,
@@ -192,6 +210,7 @@ impl InFlight {
             journal,
             tasks,
             in_flight,
+            done,
             sent: now,
             overdue,
             late,
@@ -227,14 +246,20 @@ impl InFlight {
 
     /// The measurement of a batch that is answered now.
     pub fn sample(&self, id: BatchId, now: Now) -> Option<Sample> {
-        let batch = self.batches.iter().find(|batch| batch.id == id)?;
-        let (took, batches) = (now.answered_after(batch.sent), self.load(batch.slots).batches);
-        Some(Sample { took, sent: batch.sent.uptime, in_flight: batch.in_flight, batches })
+        let InFlightBatch { slots, sent, in_flight, tasks, done: (before, since), .. } =
+            self.batches.iter().find(|batch| batch.id == id)?;
+        let batches = self.load(*slots).sent;
+        let done = self.done.of(*slots).0.wrapping_add(*tasks).wrapping_sub(*before);
+        let done = (done, now.since(*since));
+        let (took, in_flight, tasks) = (now.answered_after(*sent), *in_flight, *tasks);
+        Some(Sample { took, sent: sent.uptime, in_flight, batches, done, tasks })
     }
 
     /// The store itself answered, with these measurements.
-    pub fn learn(&mut self, slots: Slots, sample: Sample, now: Now) {
-        self.congestion.of_mut(slots).answered(sample, now.uptime);
+    pub fn learn(&mut self, slots: Slots, tasks: usize, sample: Sample, now: Now) {
+        let done = self.done.of_mut(slots);
+        *done = (done.0.wrapping_add(tasks), now);
+        self.congestion.of_mut(slots).answered(sample, now);
         self.answered = now.uptime;
     }
 

@@ -13,6 +13,7 @@ mod journal_batches;
 mod queue;
 mod replicas;
 mod slots;
+mod trials;
 
 use std::mem;
 use std::rc::Rc;
@@ -454,7 +455,7 @@ impl Dispatch {
         if usable {
             // Errors do not count: a proxy on the way may answer one at once.
             self.samples.add(sample.took, batch.tasks);
-            self.in_flight.learn(batch.slots, sample, now);
+            self.in_flight.learn(batch.slots, batch.tasks, sample, now);
         }
         if is_journal {
             // It says nothing about requests.

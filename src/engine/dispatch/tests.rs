@@ -74,7 +74,7 @@ fn nothing_is_borrowed_from_a_store_that_does_not_answer_in_time() {
                 dispatch.ask_about(0..1, at(BEGIN));
                 let (first, answered) = (dispatch.send_next(at(BEGIN)), at(BEGIN + 40_000));
                 let sample = dispatch.in_flight.sample(first, answered).expect("in flight");
-                dispatch.in_flight.learn(Slots::Normal, sample, answered);
+                dispatch.in_flight.learn(Slots::Normal, 1, sample, answered);
                 dispatch.in_flight.complete(first);
                 dispatch.ask_about(1..2, answered);
                 dispatch.send_next(answered);

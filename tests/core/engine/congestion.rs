@@ -39,8 +39,8 @@ struct Case {
 }
 
 /// In so many of a hundred scenarios some second may be below 90 %, and below 50 %.
-const MAY_BE_BELOW_90: u64 = 25;
-const MAY_BE_BELOW_50: u64 = 10;
+const MAY_BE_BELOW_90: u64 = 40;
+const MAY_BE_BELOW_50: u64 = 15;
 
 const FAST: u64 = 100_000;
 
@@ -438,7 +438,7 @@ fn a_saturated_worker_does_not_take_its_own_delay_for_the_stores() {
         (256, 90, 0, 10 * MS),
         (256, 90, 20 * MS, 10 * MS),
         (256, 90, 100 * MS, 20 * MS),
-        (256, 300, 50 * MS, 30 * MS),
+        (256, 300, 50 * MS, 60 * MS),
         (256, 1_000, 100 * MS, 40 * MS),
         (32, 1_000, 50 * MS, 20 * MS),
     ] {

@@ -318,7 +318,7 @@ proptest! {
     fn whatever_happened_the_store_decides_again_within_a_second(
         events in proptest::collection::vec(event(), 0..150),
         // The congestion window of a store that is farther may take two seconds to grow: `congestion.rs`.
-        distance in 100..30_000_u64,
+        distance in 100..35_000_u64,
     ) {
         let mut world = world(ALLOW);
         for event in events {

@@ -43,7 +43,7 @@ pub struct Form {
 
 const SHORT: Form = Form { runs: 1, rate: 100, cost_of: 100, slack: Duration::from_secs(1), at_once: 2 };
 const FULL: Form =
-    Form { runs: 30, rate: 300, cost_of: 5_000, slack: Duration::from_millis(500), at_once: 5 };
+    Form { runs: 30, rate: 300, cost_of: 5_000, slack: Duration::from_millis(500), at_once: 3 };
 
 /// The time for which requests wait for an answer. Longer than shipped, so that a replica that is [`LAG`] behind can acknowledge.
 const DEADLINE: Duration = Duration::from_millis(400);

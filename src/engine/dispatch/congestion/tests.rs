@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The size of the window, answer by answer. The store is 2 ms away and the deadline is 50 ms: so the slack is 48 ms, a sixteenth of it 3, and
-//! the target 26 ms. tests/core/engine/congestion.rs measures how well that serves requests.
+//! The size of the window, answer by answer. The store is 2 ms away and the deadline is 50 ms: so the slack is 48 ms, an eighth of it 6, a
+//! quarter 12, a half 24. tests/core/engine/congestion.rs measures how well that serves requests.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
@@ -14,11 +14,13 @@ struct World {
     congestion: Congestion,
     now: Micros,
     batches: usize,
+    /// The tasks that the store did and the time for them. `None`: all that were in flight, in the round trip.
+    done: Option<(usize, Micros)>,
 }
 
 impl World {
     fn new() -> Self {
-        Self { congestion: Congestion::new(DEADLINE), now: Micros::from_secs(1), batches: 1 }
+        Self { congestion: Congestion::new(DEADLINE), now: Micros::from_secs(1), batches: 1, done: None }
     }
 
     /// A store at this distance, with a window that is used in full.
@@ -41,8 +43,11 @@ impl World {
 
     /// A batch that was sent at `sent` is answered now.
     fn answered(&mut self, sent: Micros, in_flight: usize, took: u64) -> usize {
-        let sample = Sample { took: Micros(took), sent, in_flight, batches: self.batches };
-        self.congestion.answered(sample, self.now);
+        let (took, batches) = (Micros(took), self.batches);
+        let done = self.done.unwrap_or((in_flight, took));
+        let tasks = if self.done.is_some() { 1 } else { in_flight };
+        let now = Now { host: self.now, uptime: self.now, loop_time: self.now };
+        self.congestion.answered(Sample { took, sent, in_flight, batches, done, tasks }, now);
         self.cwnd()
     }
 
@@ -55,11 +60,12 @@ impl World {
     fn slowly(mut self) -> Self {
         self.congestion.boost = 0;
         self.congestion.trips = [None; TRIPS];
+        self.congestion.rates = [(0, Micros::ZERO); TRIPS];
         self
     }
 
     fn distance(&self) -> Option<u64> {
-        self.congestion.distance.map(|distance| distance.0)
+        self.congestion.distance.get().map(|distance| distance.0)
     }
 }
 
@@ -83,47 +89,75 @@ fn the_first_answers_double_the_window_that_is_used() {
 }
 
 #[test]
-fn the_longer_the_round_trip_the_less_it_grows() {
-    // What each round trip takes, and the windows after 256, with 256 in flight.
+fn the_longer_the_queue_the_slower_it_grows() {
+    // What each round trip takes, and the windows after 256, with 256 in flight. The fourth round trip of a window that hardly grows
+    // begins a trial with a quarter more.
     let cases = [
         ("no queue: each round trip grows twice as much", NEAR, [288, 320, 384, 512]),
-        ("a sixteenth of the slack", 5_000, [288, 320, 384, 512]),
-        ("more", 5_001, [272, 272, 272, 272]),
-        ("the target", 26_000, [272, 272, 272, 272]),
-        ("more than the target: it shrinks, from the second answer on", 26_100, [256, 255, 254, 253]),
-        ("twice the target", 52_000, [256, 128, 64, 32]),
+        ("an eighth of the slack", 8_000, [288, 320, 384, 512]),
+        ("more", 8_001, [272, 272, 272, 320]),
+        ("a quarter", 14_000, [272, 272, 272, 320]),
+        ("more than a quarter: it stays", 14_001, [256, 256, 256, 320]),
+        ("a half", 26_000, [256, 256, 256, 320]),
+        // 256 tasks in 26.001 ms are 196 in 20 ms, which are the distance and 3/8 of the slack.
+        ("more than a half: it shrinks, from the second answer on", 26_001, [256, 196, 196, 196]),
     ];
     for (name, took, windows) in cases {
         let mut world = World::at(NEAR).slowly();
         assert_eq!(world.answers(256, took, 4), windows, "{name}");
     }
-    let mut world = World::at(NEAR).slowly();
-    world.congestion.cwnd = MAX_CWND;
-    assert_eq!(
-        world.answers(20, 52_000, 2)[1],
-        20,
-        "twice what is used counts, of a window that is not used"
-    );
 }
 
 #[test]
 fn what_was_sent_before_it_shrank_neither_grows_nor_shrinks_it() {
     let mut world = World::at(NEAR).slowly();
     let before = world.now;
-    assert_eq!(world.answers(256, 52_000, 2), [256, 128]);
-    for took in [NEAR, 60_000] {
-        assert_eq!(world.answered(before, 256, took), 128, "took {took}");
+    assert_eq!(world.answers(256, 26_001, 2), [256, 196]);
+    for took in [NEAR, 40_000] {
+        assert_eq!(world.answered(before, 256, took), 196, "took {took}");
     }
+    // In that very time is not before. And a window that only stays has not shrunk.
+    let mut world = World::at(NEAR).slowly();
+    assert_eq!(world.answers(256, 26_001, 2), [256, 196]);
     let since = world.now;
-    assert_eq!(world.answered(since, 128, NEAR), 144);
+    assert_eq!(world.answer(256, 26_001), 196);
+    assert_eq!(world.answered(since, 196, NEAR), 220);
+}
+
+#[test]
+fn a_store_that_is_busy_with_one_task_has_no_queue() {
+    // The store is 30 ms away: the slack is 20 ms, and a half of it 10. A row has the store's time for a task, the round trip, and the
+    // windows after 128.
+    let cases = [
+        ("a task takes longer than half of the slack", 12_000, 42_000, [128, 128]),
+        // In the distance and three quarters of the 12 ms, that is in 39 ms, it does three.
+        ("the queue is longer", 12_000, 42_001, [128, 3]),
+        ("no more than three quarters of the slack count", 40_000, 45_000, [128, 128]),
+        ("the queue is longer than these", 40_000, 45_001, [128, 1]),
+        ("a task takes less than half of the slack", 1_000, 40_000, [128, 128]),
+        ("the queue is longer than the half", 1_000, 40_001, [128, 37]),
+    ];
+    for (name, service, took, windows) in cases {
+        let mut world = World::at(30_000).slowly();
+        world.congestion.cwnd = 128;
+        world.done = Some((1, Micros(service)));
+        assert_eq!(world.answers(128, took, 2), windows, "{name}");
+    }
 }
 
 #[test]
 fn the_fastest_of_the_last_answers_counts() {
     // The number of batches in flight; n, if every n-th answer is fast and the others are slow; and `true` if the window shrinks.
-    for (batches, every, shrinks) in
-        [(1, 2, false), (1, 3, true), (3, 3, false), (3, 4, true), (9, 4, false), (9, 5, true)]
-    {
+    let cases = [
+        (1, 2, false),
+        (1, 3, true),
+        (3, 3, false),
+        (3, 4, true),
+        (4, 4, false),
+        (9, 4, false),
+        (9, 5, true),
+    ];
+    for (batches, every, shrinks) in cases {
         let mut world = World::at(NEAR).slowly();
         world.batches = batches;
         for nth in 0..9 {
@@ -136,35 +170,161 @@ fn the_fastest_of_the_last_answers_counts() {
 
 #[test]
 fn a_store_that_is_farther_away_is_told_from_a_queue() {
-    // First come two round trips of 40 ms with 256 in flight. Then come three with the tasks in flight and the time of the row. With a queue,
-    // 128 would take 20 ms; the middle of both is 30.
+    // First come round trips of 40 ms with 256 in flight and one of 41 ms with 240. Then come three with the tasks in flight and the time
+    // of the row. With a queue, 128 would take 21.866 ms; the middle of both is 31.433.
     let cases = [
-        ("fewer in flight, and hardly faster", 128, 30_001, 30_001),
-        ("as fast as a queue would be", 128, 30_000, NEAR),
-        ("three quarters are fewer", 192, 40_000, 40_000),
-        ("more are not", 193, 40_000, NEAR),
-        ("one cannot be fewer", 1, 27_000, 27_000),
+        ("fewer in flight, and hardly faster", 128, 31_434, 240, 31_434),
+        ("as fast as a queue would be", 128, 31_433, 81, NEAR),
+        ("three quarters are fewer", 180, 40_000, 240, 40_000),
+        ("more are not", 181, 40_000, 90, NEAR),
+        ("one cannot be fewer", 1, 27_000, 240, 27_000),
     ];
-    for (name, in_flight, took, distance) in cases {
+    for (name, in_flight, took, cwnd, distance) in cases {
         let mut world = World::at(NEAR).slowly();
-        assert_eq!(world.answers(256, 40_000, 2), [256, 166], "{name}");
+        assert_eq!(world.answers(256, 40_000, 2), [256, 128], "{name}");
+        assert_eq!(world.answer(240, 41_000), 128, "{name}");
         world.answers(in_flight, took, 2);
         assert_eq!(world.distance(), Some(NEAR), "{name}: two say too little");
-        let cwnd = world.answer(in_flight, took);
-        assert_eq!((world.distance(), cwnd >= 256), (Some(distance), distance != NEAR), "{name}");
+        assert_eq!(world.answer(in_flight, took), cwnd, "{name}");
+        assert_eq!(world.distance(), Some(distance), "{name}");
     }
-    // A queue that goes ends the suspicion.
-    for (took, is_suspected) in [(26_000, false), (26_001, true)] {
+}
+
+/// With one task in flight there is no queue, so its round trips show the distance of a store that has moved away.
+#[test]
+fn a_store_that_is_farther_away_is_noticed_with_one_task_at_a_time() {
+    let mut world = World::at(NEAR).slowly();
+    world.answers(1, 40_000, 2);
+    assert_eq!(world.distance(), Some(NEAR), "two say too little");
+    world.answers(1, 40_000, 2);
+    assert_eq!(world.distance(), Some(40_000));
+}
+
+#[test]
+fn a_queue_that_goes_ends_the_suspicion() {
+    // A quarter of the slack is a half of what may be.
+    for (took, is_suspected) in [(14_000, false), (14_001, true)] {
         let mut world = World::at(NEAR).slowly();
         world.answers(256, 40_000, 2);
-        world.answers(64, took, 2);
-        assert_eq!(world.congestion.longest.is_some(), is_suspected, "{took}");
+        world.answers(64, took, 4);
+        assert_eq!(world.congestion.worst.is_some(), is_suspected, "{took}");
+    }
+}
+
+/// The number of round trips until a trial begins, with half of the window in flight.
+fn round_trips_to_a_trial(world: &mut World) -> usize {
+    let cwnd = world.cwnd();
+    // It stays, but for the trial.
+    let begun = |_: &usize| world.answer(cwnd, 14_001) > cwnd;
+    (1..100).find(begun).expect("a trial")
+}
+
+#[test]
+fn a_trial_that_shows_a_queue_doubles_the_time_to_the_next() {
+    let mut world = World::at(NEAR).slowly();
+    // The answer that shows the queue is the first round trip of the next pause.
+    for pause in [4, 8 - 1, 16 - 1, 32 - 1, 64 - 1, 64 - 1] {
+        assert_eq!(round_trips_to_a_trial(&mut world), pause);
+        let tasks = world.cwnd();
+        world.answer(tasks, 26_000);
     }
 }
 
 #[test]
-fn an_unanswered_batch_leaves_half_of_what_was_in_flight() {
-    for (before, in_flight, after) in [(256, 100, 50), (256, 1, 1), (10, 800, 10)] {
+fn a_store_that_is_slower_by_half_may_be_another_one() {
+    // The round trip, the window after it, and the number of round trips until the next trial.
+    for (took, shrunk, pause) in [(40_000, 128, 8), (40_320, 126, 4)] {
+        let mut world = World::at(NEAR).slowly();
+        assert_eq!(round_trips_to_a_trial(&mut world), 4);
+        assert_eq!(world.answer(320, 26_000), 256);
+        assert_eq!(world.answers(256, took, 2)[1], shrunk);
+        assert_eq!(round_trips_to_a_trial(&mut world), pause, "{shrunk}");
+    }
+}
+
+#[test]
+fn a_trial_is_no_more_than_the_store_does_in_a_quarter_of_the_slack() {
+    for (done, more) in [(3, 3), (200, 64)] {
+        let mut world = World::at(NEAR).slowly();
+        world.done = Some((done, Micros(12_000)));
+        assert_eq!(world.answers(256, 14_001, 4), [256, 256, 256, 256 + more]);
+    }
+}
+
+#[test]
+fn the_delivery_rate_is_that_of_the_last_answers() {
+    // A store 45 ms away answers ten tasks each time. A row has the interval, and the rate. A rate over less than a quarter of a round trip
+    // (11.25 ms) says nothing.
+    for (every, tasks, span) in [(8_000, 20, 16_000), (11_250, 10, 11_250), (11_249, 20, 22_498)] {
+        let mut world = World::at(45_000).slowly();
+        for _ in 0..5 {
+            world.now = world.now.plus(Micros(every));
+            let sent = Micros(world.now.0 - 45_000);
+            world.answered(sent, 10, 45_000);
+        }
+        assert_eq!(world.congestion.rates[0], (tasks, Micros(span)), "every {every}");
+    }
+}
+
+#[test]
+fn a_trial_shows_a_queue_or_a_distance() {
+    // A trial has begun, with 64 more than 256. A row has the tasks in flight, the round trip, the window and the distance after it. With a
+    // queue, 288 would take 9.001 ms; the middle of both is 8.501.
+    let cases = [
+        ("no longer than before", 288, 8_500, 576, 8_500),
+        (
+            "longer, as in a queue: it was too many, and grows by a sixteenth from there",
+            288,
+            8_501,
+            306,
+            NEAR,
+        ),
+        ("too few to tell", 287, 8_001, 320, NEAR),
+    ];
+    for (name, in_flight, took, cwnd, distance) in cases {
+        let mut world = World::at(NEAR).slowly();
+        assert_eq!(world.answers(256, 8_001, 3), [272, 272, 272]);
+        let before = world.now;
+        assert_eq!(world.answer(256, 8_001), 320);
+        assert_eq!(world.answered(before, 288, 8_500), 320, "{name}: it was sent before the trial began");
+        world.now = world.now.plus(Micros(1));
+        assert_eq!(world.answer(in_flight, took), cwnd, "{name}");
+        assert_eq!(world.distance(), Some(distance), "{name}");
+    }
+}
+
+#[test]
+fn a_queue_that_never_empties_is_emptied_to_see_the_distance() {
+    // In the first span the distance was 2 ms. A row has the round trips of the second span; the window that empties the queue (what the
+    // store does in 2 ms, less a sixteenth); the next round trip; and the windows after it and after one more.
+    let cases = [
+        ("hardly longer than before", 4_823, None),
+        ("a sixteenth of the slack longer, and it was no queue", 4_825, Some((99, 2_000, 256, 512))),
+        // 256 in 6 ms are 85 in 2 ms. The queue was as long as the rest: 256 in 6 ms are 853 in 20 ms.
+        ("there was a queue", 6_000, Some((79, 2_000, 256, 288))),
+        ("there was a long queue", 24_000, Some((19, 2_000, 213, 239))),
+        ("there was none", 24_000, Some((19, 23_000, 256, 512))),
+    ];
+    for (name, took, expected) in cases {
+        let mut world = World::at(NEAR).slowly();
+        world.now = Micros::from_secs(4);
+        world.answer(1, took);
+        world.now = Micros::from_secs(8);
+        let sent = world.now;
+        let Some((drained, measured, cwnd, grown)) = expected else {
+            assert!(world.answer(256, took) > 256, "{name}");
+            continue;
+        };
+        assert_eq!(world.answer(256, took), drained, "{name}");
+        assert_eq!(world.answered(sent, 256, took), drained, "{name}: it was sent before");
+        assert_eq!(world.answer(drained, measured), cwnd, "{name}");
+        assert_eq!(world.answer(cwnd, measured), grown, "{name}");
+    }
+}
+
+#[test]
+fn an_unanswered_batch_leaves_an_eighth_of_what_was_in_flight() {
+    for (before, in_flight, after) in [(256, 100, 12), (256, 7, 1), (10, 800, 10)] {
         let mut world = World::at(NEAR);
         world.congestion.cwnd = before;
         world.congestion.unanswered(in_flight);
@@ -189,11 +349,12 @@ fn a_far_store_has_several_batches_in_flight() {
             assert_eq!(world.congestion.batch(tasks, of), batch, "{distance:?}, {tasks} in {of} in flight");
         }
     }
-    // The last round trip counts no longer than the target, 39 ms: seven batches in a pace of 5.5 ms.
+    // The last round trip counts no longer than the distance and 3/8 of the slack.
     let mut world = World::at(28_000);
-    (world.now, world.congestion.cwnd) = (Micros::ZERO, 256);
-    world.answered(Micros::ZERO, 1, 49_000);
-    assert_eq!(world.congestion.batch(200, 1), 37);
+    world.congestion.cwnd = 256;
+    world.congestion.trips[0] = Some(Micros(49_000));
+    // 36.25 ms are six batches in a pace of 5.5 ms.
+    assert_eq!(world.congestion.batch(200, 1), 43);
 }
 
 /// A batch that repeats tasks in flight waits as long as recent answers were queued, but never so long that it misses the deadline.
@@ -207,8 +368,9 @@ fn repeats_wait_for_the_answer_where_the_store_is_slow() {
     ];
     for (name, trips, pace) in cases {
         let mut world = World::at(1_000);
-        for took in trips {
-            world.answer(1, took);
+        world.congestion.shortest = Some(Micros(1_000));
+        for (place, trip) in trips.into_iter().enumerate() {
+            world.congestion.trips[place] = Some(Micros(trip));
         }
         assert_eq!(world.congestion.pace_of_repeats(), Micros(pace), "{name}");
     }
@@ -217,14 +379,18 @@ fn repeats_wait_for_the_answer_where_the_store_is_slow() {
 #[test]
 fn no_more_wait_than_can_be_answered_in_time() {
     assert_eq!(World::new().congestion.may_wait(1, 1), usize::MAX, "nothing is known");
+    let mut world = World::at(NEAR);
     // 50 ms less one round trip and the pace are 38 ms: 19 windows of 256, and those that may be sent at once.
-    assert_eq!(World::at(NEAR).congestion.may_wait(256, 10), 4_874, "no queue");
+    assert_eq!(world.congestion.may_wait(256, 10), 4_874, "no queue");
+    world.congestion.unanswered(800);
+    assert_eq!(world.congestion.may_wait(256, 10), FIRST, "nothing is known any more");
+
     // Two round trips with 256 in flight, the tasks that may be sent at once, and those that may wait: what the store does within the
     // deadline less the pace, less the tasks in flight.
     let cases = [
-        ("no more than an eighth of the slack", [8_000, 9_000], 10, 1_064),
+        ("no more than an eighth of the slack", [8_000, 9_000], 10, 1_250),
         ("a queue: 512 in 18 ms, for 40 ms", [9_000, 9_000], 10, 881),
-        ("half of the jitter is less time: 512 in 20 ms, for 39 ms", [9_000, 11_000], 10, 742),
+        ("half of the jitter is less time: 768 in 29 ms, for 39 ms", [9_000, 11_000], 10, 776),
         ("the window has room for more", [9_000, 9_000], 1_000, 1_000),
     ];
     for (name, trips, free, places) in cases {
@@ -233,23 +399,13 @@ fn no_more_wait_than_can_be_answered_in_time() {
             world.answer(256, took);
         }
         assert_eq!(world.congestion.may_wait(256, free), places, "{name}");
+        // While the distance is measured, a quarter of the slack less.
+        world.congestion.drained = Some((256, world.now));
+        if name.starts_with("a queue") {
+            assert_eq!(world.congestion.may_wait(256, free), 540, "{name}, which is measured");
+        }
     }
     let mut world = World::at(NEAR).slowly();
     world.answers(1, 49_000, 2);
     assert_eq!(world.congestion.may_wait(256, 0), 1, "always one");
-}
-
-/// Whatever is answered, and whatever is not.
-#[test]
-fn the_window_is_never_empty_and_never_above_its_bound() {
-    let (mut world, mut random) = (World::new(), crate::random::Random::new(1));
-    for _ in 0..10_000 {
-        let in_flight = 1 + usize::try_from(random.below(2 * MAX_CWND as u64)).unwrap();
-        let took = random.below(120_000);
-        world.answer(in_flight, took);
-        if random.below(20) == 0 {
-            world.congestion.unanswered(in_flight);
-        }
-        assert!((1..=MAX_CWND).contains(&world.cwnd()));
-    }
 }

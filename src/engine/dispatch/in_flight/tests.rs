@@ -16,6 +16,16 @@ fn at(uptime: u64) -> Now {
     Now { host: Micros(uptime), uptime: Micros(uptime), loop_time: Micros(uptime) }
 }
 
+#[test]
+fn what_an_idle_store_does_counts_from_the_next_batch() {
+    let mut in_flight = InFlight::new(0, Micros::from_millis(50));
+    for uptime in [1_000_000, 5_000_000] {
+        in_flight.send(Slots::Normal, (Batch::new(), Vec::new()), at(uptime), Micros(uptime), false);
+        assert_eq!(in_flight.batches[0].done.1.uptime, Micros(uptime));
+        assert!(in_flight.complete(in_flight.batches[0].id).is_some());
+    }
+}
+
 const DEADLINE: Micros = Micros::from_millis(50);
 
 fn check() -> Rc<Check> {
@@ -49,6 +59,21 @@ fn send(in_flight: &mut InFlight, (tasks, journal): (usize, usize), now: u64) ->
     id
 }
 
+/// The deadline of a busy store counts from its last answer.
+#[test]
+fn what_a_busy_store_does_counts_from_its_last_answer() {
+    let mut in_flight = InFlight::new(0, DEADLINE);
+    send(&mut in_flight, (3, 0), 1_000_000);
+    let second = send(&mut in_flight, (2, 0), 1_005_000);
+    let sample = in_flight.sample(second, at(1_009_000)).expect("in flight");
+    // Nothing was answered before.
+    assert_eq!((sample.done, sample.in_flight), ((2, Micros(1_009_000)), 5));
+    in_flight.learn(Slots::Normal, 3, sample, at(1_009_000));
+    let third = send(&mut in_flight, (1, 0), 1_010_000);
+    let sample = in_flight.sample(third, at(1_012_000)).expect("in flight");
+    assert_eq!(sample.done, (1, Micros(3_000)));
+}
+
 #[test]
 fn the_journal_is_late_with_a_batch_that_has_entries_of_it() {
     // Tasks and entries of a batch, whether it is overdue, and whether the journal is late.
@@ -70,7 +95,7 @@ fn slow_connecting_is_no_failure_of_a_store_that_answers() {
         let id = send(&mut in_flight, (1, 0), 1_000_000);
         if let Some(answered) = answered {
             let sample = in_flight.sample(other, at(answered)).expect("in flight");
-            in_flight.learn(Slots::Normal, sample, at(answered));
+            in_flight.learn(Slots::Normal, 1, sample, at(answered));
         }
         in_flight.complete(other);
         in_flight.connecting(id);
@@ -106,7 +131,7 @@ fn room_after(took: [u64; 3], elapsed: u64, asked: &[&[&str]], queue: &TaskQueue
         let id = send(&mut in_flight, (1, 0), now);
         now += took * 1_000;
         let sample = in_flight.sample(id, at(now)).expect("in flight");
-        in_flight.learn(Slots::Normal, sample, at(now));
+        in_flight.learn(Slots::Normal, 1, sample, at(now));
         in_flight.complete(id);
     }
     for tags in asked {
