@@ -164,10 +164,11 @@ fn prose(page: &str) -> Vec<(usize, String)> {
         is_code ^= line.trim_start().starts_with("```");
         if !is_code {
             let outside = line.split('`').step_by(2).collect::<Vec<_>>().join("`").to_lowercase();
-            let after_links = outside.split("](").enumerate().map(|(place, part)| match part.split_once(')') {
-                Some((_, rest)) if place > 0 => rest,
-                _ => part,
-            });
+            let after_links =
+                outside.split("](").enumerate().map(|(place, part)| match part.split_once(')') {
+                    Some((_, rest)) if place > 0 => rest,
+                    _ => part,
+                });
             lines.push((at, after_links.collect::<Vec<_>>().join(" ")));
         }
     }
@@ -177,9 +178,8 @@ fn prose(page: &str) -> Vec<(usize, String)> {
 #[test]
 fn no_page_uses_a_word_that_readers_do_not_know() {
     let (root, mut found) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new());
-    let is_page = |path: &PathBuf| {
-        path.extension().is_some_and(|end| end == "md") && !path.ends_with("CHANGELOG.md")
-    };
+    let is_page =
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "md") && !path.ends_with("CHANGELOG.md");
     for file in files(root.into()).iter().filter(|file| is_page(file)) {
         for (at, line) in prose(&fs::read_to_string(file).expect("a page")) {
             let is_letter = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
