@@ -543,7 +543,7 @@ fn worst_cases() -> Vec<Worst> {
         case("sliding_log, 100,000: usual", &log, &logged[1..], log_end),
         Worst { ask: half, ..case("sliding_log, 100,000: denied", &log, &logged, log_end) },
         case("sliding_log, 100,000: long rest", &log, &logged, log_end.plus(HOUR).since(Micros(1_001))),
-        case("sliding_log, 100,000: long rest, all gone", &log, &logged, log_end.plus(HOUR)),
+        case("sliding_log, 100,000: long rest, all expired", &log, &logged, log_end.plus(HOUR)),
         case("sliding_log, 100,000: clock went back", &log, &logged, start.plus(SECOND)),
         case("sliding_log, 100,000: clock went back before all", &log, &logged, back),
         Worst { call: Call::Refund(0), ..case("sliding_log, 100,000: refund", &log, &logged, log_end) },

@@ -37,7 +37,7 @@ object! {
         .optional("A field of the HTML form in the request's body (pairs, or `multipart/form-data`), for which the request waits. See [request bodies](bodies.md#html-forms)."),
     route: Option<List<Text>> = list(&text(&TEXT), 1, 256).optional("The name of the Envoy route is one of these."),
     client_address: Option<List<Text>> = networks(1024)
-        .optional("The [client's address](subjects.md#the-clients-address) lies in one of these networks."),
+        .optional("The [client's address](subjects.md#the-clients-address) is in one of these networks."),
     time: Option<Nested<TimeTestFields>> = nested(&TIME_TEST).optional("The time at which the request comes."),
     all: Option<List<Nested<ConditionFields>>> = list(&nested(&CONDITION), 1, 64).optional("All of these hold."),
     any: Option<List<Nested<ConditionFields>>> = list(&nested(&CONDITION), 1, 64).optional("At least one of these holds."),

@@ -21,12 +21,12 @@ pub struct Quota {
 object! {
     static QUOTA: QuotaFields = "quota",
         "With which request clients ask what is left of their quota, without spending any. weir answers it: it never reaches the \
-         upstream. See [enquiries](clients.md#enquiries).";
+         upstream. See [quota requests](clients.md#quota-requests).";
     method: Text = text(&METHOD).default("\"GET\"", "The method."),
     path: Text = text(&PATH)
         .default("\"/.well-known/quota\"", "The path, without a query. Only this spelling of it counts."),
     policy: Option<Text> = text(&NAME)
-        .optional("The name of a policy that counts enquiries. Each of them takes at least one unit of it, if the policy matches it."),
+        .optional("The name of a policy that limits quota requests. Each costs at least one unit of it, if the policy matches it."),
 }
 
 pub(super) fn read(view: &View<'_, QuotaFields>, policies: &[Policy], errors: &mut Errors) -> Quota {

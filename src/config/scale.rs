@@ -10,7 +10,7 @@ use crate::policy::subject::Source;
 
 object! {
     static SCALE: ScaleFields = "scale",
-        "How many times as large as configured the limits of the policy are: a whole number that stands in the request, where no client \
+        "How many times as large as configured the limits of the policy are: a whole number in the request, where no client \
          can write it. Limits, rates, bursts and overdrafts are multiplied; windows, intervals and delays stay.";
     from: Nested<PartFields> = nested(&PART)
         .required("Where the number stands: `jwt_claim`, `attribute` or `header`. Its `on_missing` has no effect here. A `header` has to be \

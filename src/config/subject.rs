@@ -252,7 +252,7 @@ object! {
 
 object! {
     static BODY_PART: BodyPartFields = "body_json_part",
-        "A value of the request's JSON body: a text, a number below 10^12, `true` or `false`. `null` is no value.";
+        "A value of the request's JSON body: a string, a number below 10^12, `true` or `false`. `null` is no value.";
     path: Text = body_path(),
     in_query: Word<&'static str> = json_in_query(),
     on_unreadable: Word<OnUnreadable> = on_unreadable(),

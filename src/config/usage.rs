@@ -32,7 +32,7 @@ static PROVIDER: Words<Providers> = words! {
     "openai" => OPENAI, "Chat completions, responses and embeddings of OpenAI, and what sends the same, such as vLLM.";
     "anthropic" => ANTHROPIC, "Anthropic's messages.";
     "gemini" => GEMINI, "Gemini's `generateContent` and `streamGenerateContent`.";
-    "bedrock" => BEDROCK, "Bedrock's `Converse` and `ConverseStream`; not `InvokeModelWithResponseStream`, whose events hold a text in base64.";
+    "bedrock" => BEDROCK, "Bedrock's `Converse` and `ConverseStream`; not `InvokeModelWithResponseStream`, whose events hold a string in base64.";
     "ollama" => OLLAMA, "Ollama's own API.";
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables in documents that a test makes, each between two marks: `<!-- NAME -->` and `<!-- end -->`. The table of threats, which names
-//! tests. And a table of sentences that made readers stop, which no page or source says again, and a rule for comments.
+//! tests. And a table of sentences that made readers stop, which no page or source says again, one of words that no page uses, and a rule
+//! for comments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,6 +93,32 @@ const STOPPED: [(&str, &str); 42] = [
     ("nor is it", "one fact per sentence"),
 ];
 
+/// Words that no page uses outside of code, because they mean several things or nothing to a reader, and what to say.
+#[rustfmt::skip]
+const WORDS: [(&str, &str); 21] = [
+    ("house", "crate"),
+    ("anchors", "connector"),
+    ("enquiry", "quota request"),
+    ("enquiries", "quota requests"),
+    ("dear", "expensive"),
+    ("dearest", "most expensive"),
+    ("gone", "unavailable, removed, or used up"),
+    ("flights", "in-flight batches"),
+    ("lane", "slots"),
+    ("lanes", "slots"),
+    ("a text", "a string"),
+    ("stands in", "is in"),
+    ("lies in", "is in"),
+    ("hangs on", "depends on"),
+    ("let go", "close a stream, release a request, abandon a batch"),
+    ("lets go", "closes a stream, releases a request, abandons a batch"),
+    ("give up", "abandon, or end"),
+    ("gives up", "abandons, or ends"),
+    ("nobody", "no client, no request, no operator"),
+    ("is told", "say who reports what to whom"),
+    ("of which", "one fact per sentence"),
+];
+
 /// The extensions of files with sentences. Scripts have none.
 const TEXTS: [&str; 8] = ["md", "rs", "lua", "yaml", "json", "js", "html", "svg"];
 
@@ -128,6 +155,46 @@ fn no_sentence_is_known_to_make_readers_stop() {
         }
     }
     assert_eq!(found, Vec::<String>::new(), "sentences that made readers stop");
+}
+
+/// The page without what is in backticks, code blocks and the targets of links, in lower case.
+fn prose(page: &str) -> Vec<(usize, String)> {
+    let (mut is_code, mut lines) = (false, Vec::new());
+    for (line, at) in page.lines().zip(1..) {
+        is_code ^= line.trim_start().starts_with("```");
+        if !is_code {
+            let outside = line.split('`').step_by(2).collect::<Vec<_>>().join("`").to_lowercase();
+            let after_links =
+                outside.split("](").enumerate().map(|(place, part)| match part.split_once(')') {
+                    Some((_, rest)) if place > 0 => rest,
+                    _ => part,
+                });
+            lines.push((at, after_links.collect::<Vec<_>>().join(" ")));
+        }
+    }
+    lines
+}
+
+#[test]
+fn no_page_uses_a_word_that_readers_do_not_know() {
+    let (root, mut found) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new());
+    let is_page =
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "md") && !path.ends_with("CHANGELOG.md");
+    for file in files(root.into()).iter().filter(|file| is_page(file)) {
+        for (at, line) in prose(&fs::read_to_string(file).expect("a page")) {
+            let is_letter = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
+            for (word, say) in WORDS {
+                let stands = line.match_indices(word).any(|(from, _)| {
+                    let (head, tail) = (&line[..from], &line[from + word.len()..]);
+                    !is_letter(head.chars().last()) && !is_letter(tail.chars().next())
+                });
+                if stands {
+                    found.push(format!("{}:{at}: {word:?}: say {say:?}", file.display()));
+                }
+            }
+        }
+    }
+    assert_eq!(found, Vec::<String>::new(), "words that readers do not know");
 }
 
 /// A doc comment has a subject: *the time for which a value counts*, not *how long a value counts*.

@@ -46,14 +46,14 @@ metrics! {
         Counter rejected = engine.requests.decided.rejected, "Requests that a limit, a ban, `on_failure` or a late body rejected.";
         Counter banned = engine.requests.decided.banned, "Those of `rejected` that a ban denied.";
         Counter delayed = engine.requests.tally.totals.delayed, "Requests that were held because of a `max_delay`.";
-        Counter fallback = engine.requests.decided.fallback, "Requests of which at least one policy was decided without Redis, because it failed, was late, or was not asked.";
+        Counter fallback = engine.requests.decided.fallback, "Requests for which at least one policy was decided without Redis, because it failed, was late, or was not asked.";
         Counter shadow_denied = engine.requests.tally.totals.shadow_denied, "Denials by policies in `shadow`, or of subjects outside `enforce_percent`. Nothing was rejected because of them.";
         Counter denied_by_list = engine.requests.tally.totals.denied_by_list, "Requests rejected by a `deny` list, of the configuration or of a policy.";
         Counter subject_absent = engine.requests.tally.totals.subject_absent, "Requests rejected because they lack a part of the subject.";
         Counter subject_ambiguous = engine.requests.tally.totals.subject_ambiguous, "Requests rejected because a part of the subject is ambiguous.";
         Counter model_unknown = engine.requests.tally.totals.model_unknown, "Requests rejected because no price is known for their model, under `on_unknown_model: deny`.";
         Counter exempt = engine.requests.tally.totals.exempt, "Requests admitted by the `exempt` list of the configuration.";
-        Counter enquiries = engine.requests.decided.enquiries, "Enquiries answered.";
+        Counter enquiries = engine.requests.decided.enquiries, "Quota requests answered.";
         Counter queued = engine.requests.permit_queues.queued, "Requests that waited for a permit of a `concurrency` limit.";
         Counter batches = engine.stores.iter().map(|store| store.sent().0).sum(), "Batches sent to Redis.";
         Counter commands = engine.stores.iter().map(|store| store.sent().1).sum(), "Commands sent to Redis.";
