@@ -52,7 +52,13 @@ const GROUPS: [(&str, &[Member]); 5] = [
             ),
             ("override get", &["weir override get weir.yaml --subject '{api|bob}'"]),
             ("override unset", &["weir override unset weir.yaml --subject '{api|bob}' hour --yes"]),
-            ("ban", &["weir ban weir.yaml --subject '{login|ann}' --for 2h --reason 'ticket 4711' --yes"]),
+            (
+                "ban",
+                &[
+                    "weir ban weir.yaml --subject '{login|ann}' --for 2h --reason 'ticket 4711' --yes",
+                    "weir ban weir.yaml --policy login --path /login --header 'x-user: {}' --from list.txt --for 15m --yes",
+                ],
+            ),
             ("unban", &["weir unban weir.yaml --subject '{login|ann}' --yes"]),
             ("bans", &["weir bans"]),
             ("audit", &["weir audit weir.yaml"]),

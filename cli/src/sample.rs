@@ -8,7 +8,7 @@ use weir::request::client_ip;
 use weir::request::sample::Sample;
 
 /// A request.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(super) struct RequestFlags {
     /// The method. By default `GET`.
     #[arg(long, help_heading = "Request")]
@@ -74,6 +74,19 @@ impl RequestFlags {
             body: first(&self.body, other.body),
             properties: other.properties.into_iter().chain(self.properties.iter().cloned()).collect(),
         }
+    }
+
+    /// The same with `value` for each `{}`; `None` if there is none.
+    pub fn filled(&self, value: &str) -> Option<Self> {
+        let mut filled = self.clone();
+        let Self { method, path, host, headers, client, body, properties } = &mut filled;
+        let single = [method, path, host, client, body].into_iter().flatten();
+        let mut is_found = false;
+        for text in single.chain(headers).chain(properties).filter(|text| text.contains("{}")) {
+            is_found = true;
+            *text = text.replace("{}", value);
+        }
+        is_found.then_some(filled)
     }
 
     pub fn sample(&self) -> Result<Sample, Failure> {

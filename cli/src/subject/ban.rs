@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `weir ban` and `weir unban`: bans that an operator imposes, and lifts.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
 
 use super::super::store::{Place, Redis};
-use super::super::{Ended, Failure, Found, failed, words};
+use super::super::{Ended, Failure, Found, failed, source, words};
 use super::change::{Change, Expiry, MAX_REASON, Reason, Work};
 use super::inspect::line;
 use super::state::{LimitState, State, record};
@@ -23,6 +25,11 @@ use weir::time::Micros;
 pub(in super::super) struct BanArguments {
     #[command(flatten)]
     selection: Selection,
+    /// Ban the subject of each line of this file: `{}` in the flags of the request is the line, as in `--client '{}'`. If a line is wrong,
+    /// no subject is banned. Empty lines, and lines that begin with `#`, are skipped. A longer ban stays. Up to 10,000 subjects, and one
+    /// entry of the audit.
+    #[arg(long, value_name = "LIST", requires = "policy", conflicts_with = "subject")]
+    from: Option<PathBuf>,
     /// The duration of the ban. By default it lasts until `weir unban`.
     #[arg(long = "for", value_name = "DURATION", value_parser = span)]
     duration: Option<Micros>,
@@ -31,7 +38,7 @@ pub(in super::super) struct BanArguments {
     reason: String,
     #[command(flatten)]
     consent: Consent,
-    /// Print a line: `{"policy", "subject", "region", "banned", "for_ms", "reason"}`.
+    /// Print a line for each subject: `{"policy", "subject", "region", "banned", "for_ms", "reason"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -77,51 +84,83 @@ fn only<'a>(selection: &Selection, config: &'a Config) -> Result<Subject<'a>, Fa
     selection.only(config, has_ban, "it has no `ban`, so weir reads no bans of its subjects")
 }
 
+/// The most subjects of a list.
+const MAX_LISTED: usize = 10_000;
+
+/// The subjects of the lines of a file, each once.
+fn listed<'a>(selection: &Selection, config: &'a Config, list: &Path) -> Result<Vec<Subject<'a>>, Failure> {
+    let name = words::file(list);
+    let text = source::open(list).and_then(io::read_to_string).map_err(|error| format!("{name}: {error}"))?;
+    let lines = (1..).zip(text.lines().map(str::trim));
+    let mut subjects = BTreeMap::new();
+    for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        let filled =
+            selection.filled(line).ok_or("--from: no flag of the request has {}, as --client '{}'")?;
+        let subject = only(&filled, config).map_err(|failure| format!("{name}:{number}: {failure}"))?;
+        subjects.insert(subject.key(BAN_NAME), subject);
+        if subjects.len() > MAX_LISTED {
+            return Err(format!("{name}:{number}: allowed are up to {MAX_LISTED} subjects"));
+        }
+    }
+    Ok(subjects.into_values().collect())
+}
+
 /// Asks, and imposes a ban.
 pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
-    let subject = only(&arguments.selection, &config)?;
+    let subjects = match &arguments.from {
+        Some(list) => listed(&arguments.selection, &config, list)?,
+        None => vec![only(&arguments.selection, &config)?],
+    };
+    let first = subjects.first().ok_or_else(|| String::from("--from: the list has no subject"))?;
     let mut redis = arguments.place.connect()?;
-    let shown = subject.shown();
+    let is_list = arguments.from.is_some();
+    let shown = match subjects.len() {
+        1 => first.shown(),
+        count => format!("{count} subjects of {}", first.policy.name),
+    };
     let how_long = match arguments.duration {
+        Some(span) if is_list => format!("for at least {}", words::span(span)),
         Some(span) => format!("for {}", words::span(span)),
         None => String::from("until it is lifted"),
     };
-    let before = match rest(&subject, &mut redis)? {
-        RetryAfter::Now => None,
-        _ => record(&mut redis, &subject.key(BAN_NAME))?,
-    };
+    let replaces_one = !is_list && rest(first, &mut redis)? != RetryAfter::Now;
+    let before = if replaces_one { record(&mut redis, &first.key(BAN_NAME))? } else { None };
     let replaces = before.as_ref().map_or("", |_| " This replaces the ban that it has.");
     let question = format!("Deny all requests of {shown} {how_long}?{replaces}");
     if !arguments.consent.ask(&question)? {
         return Ok(Found::Something);
     }
-    let (key, text) = (subject.key(BAN_NAME), arguments.reason.as_bytes());
-    let expiry = arguments.duration.map_or(Expiry::Never, |span| Expiry::Millis(span.as_millis_ceil()));
+    let keys: Vec<Vec<u8>> = subjects.iter().map(|subject| subject.key(BAN_NAME)).collect();
+    let expires = if is_list { Expiry::AtLeast } else { Expiry::Millis };
+    let expiry = arguments.duration.map_or(Expiry::Never, |span| expires(span.as_millis_ceil()));
     let change = Change {
         action: "ban",
-        work: Work::Set(&key, text, expiry),
+        work: Work::Set(&keys, arguments.reason.as_bytes(), expiry),
         expected: None,
-        what: &how_long,
+        what: &if is_list { format!("{how_long}: {shown}") } else { how_long.clone() },
         before: before.as_ref().map(|before| before.value.as_slice()),
         reason: Some(&arguments.reason),
     };
-    change.make(&subject, &mut redis)?;
+    change.make(first, &mut redis)?;
     // The filter's script says whether it takes effect.
-    if rest(&subject, &mut redis)? == RetryAfter::Now {
+    if rest(first, &mut redis)? == RetryAfter::Now {
         return Err(format!("{shown}: the ban was written, and weir's script does not see it").into());
     }
-    let text = if arguments.json {
+    let in_json = |subject: &Subject<'_>| {
         line(&json!({
             "policy": subject.policy.name,
-            "subject": shown,
+            "subject": subject.shown(),
             "region": subject.region(),
             "banned": true,
             "for_ms": arguments.duration.map(Micros::as_millis_ceil),
             "reason": arguments.reason,
         }))
+    };
+    let text = if arguments.json {
+        subjects.iter().map(in_json).collect()
     } else {
-        format!("{shown}: banned {how_long}. {}\n", subject.delay())
+        format!("{shown}: banned {how_long}. {}\n", first.delay())
     };
     out.write_all(text.as_bytes()).map_err(failed)?;
     Ok(Found::Nothing)

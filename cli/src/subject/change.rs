@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An operator's changes of a subject in Redis, together with the entry of the audit for each.
 //!
-//! One script makes both, so no change is without an entry. On a Redis Cluster the audit is on another node than the subject: there the
-//! entry is written first, and if the change then fails, a second entry says that.
+//! One script makes both, so no change is without an entry. On a Redis Cluster the audit is on another node than the subject, and a long list
+//! takes several scripts: there the entry is written first, and if the change then fails, a second entry says that.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -20,12 +20,15 @@ pub(in super::super) const AUDIT: &str = "{audit}";
 /// The most entries of the audit; Redis removes the oldest.
 pub(in super::super) const MAX_ENTRIES: u64 = 10_000;
 
+/// The most keys of a script: 10,000 would hold up Redis for almost as long as requests wait.
+const MAX_KEYS: usize = 1_000;
+
 /// The longest reason, in bytes.
 pub(super) const MAX_REASON: usize = 1_024;
 
 /// `KEYS`: the audit, unless it is on another node, then the keys that change. `ARGV`: 1 if the audit is there; `SET` or `DEL`; what the
-/// first key has to be, and 1 if it has to; its value; milliseconds until it expires, `KEEP`, or nothing for never; the most entries;
-/// names and values of the entry. Replies 1 if the change was made.
+/// first key has to be, and 1 if it has to; the keys' value; milliseconds until they expire, with a `+` at least, `KEEP`, or nothing
+/// for never; the most entries; names and values of the entry. Replies 1 if the change was made.
 const SCRIPT: &[u8] = b"\
 local function add(...)
   if ARGV[1] == '1' then return redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[7], '*', ...) end
@@ -39,9 +42,17 @@ end
 local entry = add(unpack(ARGV, 8))
 local reply
 if ARGV[2] == 'DEL' then reply = redis.pcall('DEL', unpack(KEYS, first))
-elseif ARGV[6] == '' then reply = redis.pcall('SET', KEYS[first], ARGV[5])
-elseif ARGV[6] == 'KEEP' then reply = redis.pcall('SET', KEYS[first], ARGV[5], 'KEEPTTL')
-else reply = redis.pcall('SET', KEYS[first], ARGV[5], 'PX', ARGV[6]) end
+else
+  local longer, millis = string.match(ARGV[6], '^(%+?)(%d+)$')
+  local expiry = ARGV[6] == 'KEEP' and {'KEEPTTL'} or millis and {'PX', millis} or {}
+  for place = first, #KEYS do
+    local left = longer == '+' and redis.call('PTTL', KEYS[place]) or -2
+    if left == -2 or left >= 0 and left < tonumber(millis) then
+      reply = redis.pcall('SET', KEYS[place], ARGV[5], unpack(expiry))
+      if reply.err then break end
+    end
+  end
+end
 if type(reply) == 'table' and reply.err then
   add('failed', entry or '', 'error', reply.err)
   return reply
@@ -72,11 +83,14 @@ pub(super) enum Expiry {
     Never,
     Keep,
     Millis(u64),
+    /// A key that lives longer stays as it is.
+    AtLeast(u64),
 }
 
 /// The change of keys.
 pub(super) enum Work<'a> {
-    Set(&'a [u8], &'a [u8], Expiry),
+    /// These keys get one value. They may belong to several subjects of a policy.
+    Set(&'a [Vec<u8>], &'a [u8], Expiry),
     Delete(&'a [Vec<u8>]),
 }
 
@@ -100,26 +114,27 @@ impl Change<'_> {
         let most = MAX_ENTRIES.to_string();
         let entry = self.entry(subject, redis);
         let fields: Vec<&[u8]> = entry.iter().flat_map(|(name, value)| [name.as_bytes(), value]).collect();
-        let is_apart = redis.is_cluster();
-        let (keys, value, expiry): (Vec<&[u8]>, &[u8], String) = match &self.work {
-            Work::Delete(keys) => (keys.iter().map(Vec::as_slice).collect(), b"", String::new()),
-            Work::Set(key, value, expiry) => {
+        let (keys, value, expiry): (&[Vec<u8>], &[u8], String) = match &self.work {
+            Work::Delete(keys) => (keys, b"", String::new()),
+            Work::Set(keys, value, expiry) => {
                 let expiry = match expiry {
                     Expiry::Never => String::new(),
                     Expiry::Keep => String::from("KEEP"),
                     Expiry::Millis(millis) => millis.to_string(),
+                    Expiry::AtLeast(millis) => format!("+{millis}"),
                 };
-                (vec![key], value, expiry)
+                (keys, value, expiry)
             }
         };
+        let is_set = matches!(self.work, Work::Set(..));
+        let is_apart = redis.is_cluster() || keys.len() > MAX_KEYS;
         let add = |redis: &mut Redis, fields: &[&[u8]]| {
             let words: [&[u8]; 5] = [b"XADD", &audit, b"MAXLEN", most.as_bytes(), b"*"];
             redis.ask(&[&words, fields].concat())
         };
         let id = if is_apart { Some(add(redis, &fields)?) } else { None };
         let shared: &[&[u8]] = if is_apart { &[] } else { &[&audit] };
-        let count = keys.len().saturating_add(shared.len()).to_string();
-        let op: &[u8] = if matches!(self.work, Work::Delete(_)) { b"DEL" } else { b"SET" };
+        let op: &[u8] = if is_set { b"SET" } else { b"DEL" };
         let flag = |is: bool| if is { b"1".as_slice() } else { b"0" };
         let arguments: [&[u8]; 7] = [
             flag(!is_apart),
@@ -130,8 +145,16 @@ impl Change<'_> {
             expiry.as_bytes(),
             most.as_bytes(),
         ];
-        let words: [&[u8]; 3] = [b"EVAL", SCRIPT, count.as_bytes()];
-        let reply = redis.ask(&[&words, shared, &keys, &arguments, &fields].concat());
+        let mut reply = Ok(Reply::Int(1));
+        // The keys of one subject are on one node.
+        for keys in keys.chunks(if is_set && redis.is_cluster() { 1 } else { MAX_KEYS }) {
+            if matches!(reply, Ok(Reply::Int(1))) {
+                let keys: Vec<&[u8]> = shared.iter().copied().chain(keys.iter().map(Vec::as_slice)).collect();
+                let count = keys.len().to_string();
+                let words: [&[u8]; 3] = [b"EVAL", SCRIPT, count.as_bytes()];
+                reply = redis.ask(&[&words, keys.as_slice(), &arguments, &fields].concat());
+            }
+        }
         if let Some(id) = id {
             let error = match &reply {
                 Ok(Reply::Int(1)) => None,
@@ -146,10 +169,15 @@ impl Change<'_> {
     }
 
     fn entry(&self, subject: &Subject<'_>, redis: &Redis) -> Vec<(&'static str, Vec<u8>)> {
+        let tag = match &self.work {
+            // No subject has this tag: a `*` is escaped in keys.
+            Work::Set([_, _, ..], ..) => format!("{{{}|*}}", subject.policy.counters).into_bytes(),
+            _ => subject.tag().to_vec(),
+        };
         let mut entry = vec![
             ("action", self.action.into()),
             ("policy", subject.policy.name.clone().into_bytes()),
-            ("subject", subject.tag().to_vec()),
+            ("subject", tag),
             ("by", redis.user().into()),
             ("from", from().into_bytes()),
             ("change", self.what.into()),

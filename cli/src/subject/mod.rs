@@ -29,7 +29,7 @@ use weir::script::Plan;
 use weir::script::records;
 
 /// Which subject.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(super) struct Selection {
     /// The configuration, or a configuration of Envoy that contains one.
     file: PathBuf,
@@ -72,6 +72,11 @@ impl Selection {
 
     pub fn policy(&self) -> Option<&str> {
         self.policy.as_deref()
+    }
+
+    /// The same for a request with `value` for each `{}`; `None` if no flag has one.
+    fn filled(&self, value: &str) -> Option<Self> {
+        Some(Self { request: self.request.filled(value)?, ..self.clone() })
     }
 
     /// The subjects; at least one.

@@ -322,7 +322,7 @@ fn write(
         work: if new.is_empty() {
             Work::Delete(core::slice::from_ref(&key))
         } else {
-            Work::Set(&key, new.as_bytes(), expiry)
+            Work::Set(core::slice::from_ref(&key), new.as_bytes(), expiry)
         },
         expected: Some(before.map(|before| before.value.as_slice()).unwrap_or_default()),
         what: &what,

@@ -283,6 +283,11 @@ fn any_node_of_a_cluster_leads_to_all_of_it() {
         weir(&["unban", &file, "--subject", &format!("{{login|{user}}}"), "-y"]);
     }
     assert_eq!(weir(&["bans", &file]), "no subject is banned\n");
+    let list = folder.path().join("list.txt").display().to_string();
+    fs::write(&list, users.join("\n")).expect("a file");
+    let each = ["--policy", "login", "--path", "/login", "-H", "x-user: {}"];
+    weir(&[&["ban", &file, "--from", &list, "--for", "1h", "-y"], &each[..]].concat());
+    assert_eq!(weir(&["bans", &file]), listed);
     // The audit is on one of them, and has an entry for each change.
     let audit = weir(&["audit", &file]);
     let row = |action: &str, subject: &str| {
@@ -292,7 +297,8 @@ fn any_node_of_a_cluster_leads_to_all_of_it() {
         users.iter().all(|user| row("ban", user) && row("unban", user)) && row("override set", "{api|ann}"),
         "{audit}"
     );
-    assert_eq!(audit.lines().count(), 1 + users.len() * 2 + 1, "{audit}");
+    assert!(row("ban", "{login|*}"), "{audit}");
+    assert_eq!(audit.lines().count(), 1 + users.len() * 2 + 2, "{audit}");
     assert!(!audit.contains("failed"), "{audit}");
     // The journal is on one of them.
     let home = cluster.home(slot(b"{journal}"));
