@@ -15,6 +15,7 @@ const recipes = {
   "anthropic": { ...chat, path: "/v1/messages", headers: "x-api-key: key-{client}\ncontent-type: application/json", body: '{"model": "claude-sonnet-4", "max_tokens": 4096, "messages": []}', rate: 2 },
   "ban": { rate: 2, seconds: 60, retry: "soon" },
   "cheap-and-expensive": { path: "/search /read /read /upload", size: 20000, rate: 2, burst: 4 },
+  "coding-agents": { ...chat, path: "/v1/messages /v1/responses /v1/messages/count_tokens", rate: 20 },
   "gemini": { ...chat, path: "/v1beta/models/gemini-2.5-pro:generateContent", headers: "x-goog-api-key: key-{client}\ncontent-type: application/json", body: '{"contents": []}', rate: 2 },
   "grpc": { method: "POST", path: "/shop.Orders/List /shop.Orders/Get", headers: "content-type: application/grpc\nx-user: user-{client}", rate: 0.5, burst: 12, seconds: 60 },
   "lists": { path: "/ /healthz", rate: 2 },

@@ -21,6 +21,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("after an update of the plugin, the metric names the new one", the_metric_names_the_new_one),
     ("a subject's own limits are changed in redis, without a new configuration", overrides_are_read),
     ("a configuration that is refused while Envoy runs is counted by Envoy", refusals_are_counted),
+    ("twenty thousand networks are read again when their file changes", lists_are_read_again),
     (
         "two policies, one of them with a lease: each has its own limits of a subject",
         overrides_of_two_policies,
@@ -100,6 +101,32 @@ fn refusals_are_counted() {
             world.send().headers.get("ratelimit-policy")?.contains(";q=11;").then_some(())
         });
         eventually("no further refusal", || refused(1));
+    }
+}
+
+fn lists_are_read_again() {
+    let listing = |last: &str| {
+        let condition = |part: u32| {
+            let networks: String = (0..1_000)
+                .map(|number| {
+                    let of = part * 1_000 + number;
+                    format!(r#""10.{}.{}.0/24", "#, of / 256, of % 256)
+                })
+                .collect();
+            format!(r#"{{"client_address": [{networks}"{last}"]}}"#)
+        };
+        let conditions: Vec<_> = (0..20).map(condition).collect();
+        limited(9_999).replace("1/d", "1/h").replacen(
+            '{',
+            &format!(r#"{{"deny": [{}], "#, conditions.join(", ")),
+            1,
+        )
+    };
+    let world = Dynamic::start(Part::Filter, &listing("198.51.100.1"), 2, &[]);
+    assert_eq!(world.send().status, 200);
+    for (last, status) in [("127.0.0.0/8", 403), ("198.51.100.1", 200)] {
+        world.update(&listing(last));
+        eventually("the list", || (world.send().status == status).then_some(()));
     }
 }
 

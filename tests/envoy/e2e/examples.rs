@@ -16,6 +16,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("example: an agent that loops", agents),
     ("example: plans in money", llm_money),
     ("example: anthropic's tokens", anthropic),
+    ("example: coding agents share a budget, in both envoys", coding_agents),
     ("example: gemini's tokens", gemini),
     (
         "example: several providers behind one limit, in streams cut in pieces, across two envoys",
@@ -33,6 +34,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("example: what nginx says", nginx),
     ("example: in shadow first", shadow_first),
     ("example: grpc", grpc),
+    ("recipe: graphql by the cost that the server states, in both envoys", graphql),
     ("example: lists", lists),
     ("example: a ban", ban),
     ("example: many regions", many_regions),
@@ -287,6 +289,50 @@ fn anthropic() {
     assert_eq!(world.send(&answered("/v1/messages", body, STREAM, answer, 7)).status, 403, "no key");
 }
 
+fn coding_agents() {
+    let world = with_bodies(include_str!("../../../examples/coding-agents.yaml"));
+    let ask = |number: usize, user: &str, request: Request| {
+        let request = request.header("authorization", &format!("Bearer {user}"));
+        http::send(world.envoys[number % 2].address("edge"), &request).expect("a response")
+    };
+    let body = r#"{"model": "m", "max_tokens": 1000, "max_output_tokens": 2000, "stream": true}"#;
+    let long = format!("{body}{}", " ".repeat(300_000));
+    // A token of input may cost five quarters.
+    let input = |body: &str| (body.len().div_ceil(3) as u64 * 5).div_ceil(4);
+    let claude = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"cache_creation_input_tokens\":4,\"cache_read_input_tokens\":10,\"output_tokens\":1}}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    let codex = "event: response.created\ndata: {\"response\":{\"usage\":null}}\n\nevent: response.completed\ndata: {\"response\":{\"usage\":{\"input_tokens\":1000,\"input_tokens_details\":{\"cached_tokens\":900},\"output_tokens\":20,\"output_tokens_details\":{\"reasoning_tokens\":10}}}}\n\n";
+    let (counted, file) = (r#"{"input_tokens": 2095}"#, r#"{"id": "file-1", "object": "file"}"#);
+    // The path, the body, the response, and the units: reserved, and used.
+    let rows = [
+        ("/v1/messages/count_tokens?beta=true", body, JSON, counted, 0, 0),
+        ("/v1/files", body, JSON, file, 0, 0),
+        ("/v1/messages?beta=true", body, STREAM, claude, input(body) + 2_000 * 5, 25 + 5 + 1 + 15 * 5),
+        ("/v1/responses", body, STREAM, codex, input(body) + 2_000 * 5, 100 + 90 + 20 * 5),
+        ("/v1/messages?beta=true", &long, STREAM, claude, input(&long) + 32_000 * 5, 25 + 5 + 1 + 15 * 5),
+    ];
+    let (mut reserved, mut used) = (0, 0);
+    for (number, (path, body, kind, answer, units, cost)) in rows.into_iter().enumerate() {
+        assert_eq!(ask(number, "k-1", answered(path, body, kind, answer, 40)).text(), answer, "{path}");
+        (reserved, used) = (reserved + units, used + cost);
+        world.counts_cost(path, reserved, used);
+    }
+    for denied in ["/v1/messages/batches", "/v1/batches"] {
+        assert_eq!(ask(0, "k-1", Request::post(denied, b"{}")).status, 403, "{denied}");
+    }
+    assert_eq!(world.send(&Request::post("/v1/responses", b"{}")).status, 403, "without a key");
+    // Codex uses up the budget, and then Claude Code has none either.
+    let spent = r#"{"usage": {"input_tokens": 4990000, "output_tokens": 0}}"#;
+    let spend = |number| ask(number, "k-2", answered("/v1/responses", body, JSON, spent, 40));
+    assert_eq!(spend(0).status, 200);
+    eventually("the budget to be spent", || (spend(1).status == 429).then_some(()));
+    assert!(spend(0).text().contains("rate_limit_exceeded"), "{}", spend(0).text());
+    let other = ask(1, "k-2", answered("/v1/messages", body, STREAM, claude, 40));
+    assert_eq!((other.status, other.text().contains("rate_limit_error")), (429, true), "{}", other.text());
+    assert_eq!(ask(0, "k-2", Request::get("/v1/models")).status, 200);
+    assert_eq!(ask(0, "k-2", answered("/v1/messages/count_tokens", body, JSON, counted, 40)).status, 200);
+    assert_eq!(ask(0, "k-3", answered("/v1/messages", body, STREAM, claude, 40)).status, 200);
+}
+
 fn gemini() {
     let world = with_bodies(include_str!("../../../examples/gemini.yaml"));
     let body = r#"{"contents": [], "generationConfig": {"maxOutputTokens": 400}}"#;
@@ -409,14 +455,18 @@ fn login_form() {
     assert_eq!(world.send(&form_login("bob")).status, 429);
 }
 
-fn stuffing() {
-    let (_, recipe) = include_str!("../../../docs/recipes.md")
-        .split_once("## Slow down credential stuffing\n")
-        .expect("the recipe");
+/// A world under the recipe that has this title and no file.
+fn recipe(title: &str) -> World {
+    let page = include_str!("../../../docs/recipes.md");
+    let (_, recipe) = page.split_once(&format!("## {title}\n")).expect("the recipe");
     let (_, recipe) = recipe.split_once("```yaml weir\n").expect("its configuration");
     let (recipe, _) = recipe.split_once("```").expect("its end");
     // YAML begins with a comment.
-    let world = World::with(&format!("# The recipe.\n{recipe}{BUSY}"), 2, 1, reading_bodies);
+    World::with(&format!("# The recipe.\n{recipe}{BUSY}"), 2, 1, reading_bodies)
+}
+
+fn stuffing() {
+    let world = recipe("Slow down credential stuffing");
     let attempt = |number: usize, user: &str, status: &str| {
         let request = form_login(user).header("x-answer", status);
         http::send(world.envoys[number % 2].address("edge"), &request).expect("a response").status
@@ -666,6 +716,42 @@ fn grpc() {
     assert!(denied.headers.get("grpc-retry-pushback-ms").is_some(), "{denied:?}");
     assert_eq!(call("ann", "Get").headers.get("grpc-status"), None, "another method");
     assert_eq!(call("bob", "Add").headers.get("grpc-status"), None, "another user");
+}
+
+fn graphql() {
+    let world = recipe("Limit GraphQL by cost");
+    let query = |number: usize, key: &str, body: &str, stated: &str| {
+        let answer = format!("HTTP/1.1 200 OK\r\n{JSON}{stated}content-length: 2\r\n\r\n{{}}");
+        let digits: String = answer.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let request = Request::post("/graphql", body.as_bytes()).header("x-say", &digits);
+        let request = if key.is_empty() { request } else { request.header("x-api-key", key) };
+        http::send(world.envoys[number % 2].address("edge"), &request).expect("a response")
+    };
+    let hero = r#"{"query": "{ hero { name } }"}"#;
+    let aliases: String = (0..100).map(|number| format!("a{number}: login(p: {number}) ")).collect();
+    let aliases = format!(r#"{{"query": "{{ {aliases} }}"}}"#);
+    let rows = [
+        ("little", hero, "x-query-cost: 37\r\n", 37),
+        ("much, in one short query", hero, "x-query-cost: 1200\r\n", 1_200),
+        ("a hundred aliases", &aliases, "x-query-cost: 100\r\n", 100),
+        ("no stated cost", hero, "", 500),
+        ("no number", hero, "x-query-cost: -5\r\n", 500),
+    ];
+    let mut used = 0;
+    for (number, (name, body, stated, cost)) in rows.into_iter().enumerate() {
+        assert_eq!(query(number, "k-1", body, stated).status, 200, "{name}");
+        used += cost;
+        world.counts_cost(name, 500 * (number as u64 + 1), used);
+    }
+    assert_eq!(query(0, "k-1", &format!("[{hero}, {hero}]"), "").status, 403, "a batch");
+    assert_eq!(query(0, "k-1", "{", "").status, 403, "no json");
+    assert_eq!(query(0, "", hero, "").status, 403, "no key");
+    // One query may cost more than is left. It empties the bucket, and the next one has to wait.
+    assert_eq!(query(0, "k-1", hero, "x-query-cost: 50000\r\n").status, 200);
+    eventually("the points to be used", || (query(1, "k-1", hero, "").status == 429).then_some(()));
+    let denied = query(0, "k-1", hero, "");
+    assert!(denied.text().contains("RATE_LIMITED"), "{}", denied.text());
+    assert_eq!(query(0, "k-2", hero, "").status, 200, "another key");
 }
 
 fn lists() {

@@ -33,6 +33,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("trailers and bodies: a client that expects 100-continue", continues),
     ("uploads: files pass, however weir pauses their requests", uploads),
     ("uploads: a body that is too large to be read", too_large),
+    ("uploads: prompts of 32 MB are metered, and not held", prompts),
 ];
 
 const BODY: &str = r#"{"user": {"name": "ann"}, "text": "some"}"#;
@@ -414,5 +415,46 @@ fn too_large() {
                 assert_eq!(upload(edge, request).0, status, "{protocol}, {size} bytes");
             }
         }
+    }
+}
+
+/// They reserve their input by `content-length`, or the most that a policy says, and cost what the response says.
+fn prompts() {
+    let tokens = |name: &str, output: u32| {
+        let weights = format!(r#""weights": {{"input": 1, "output": {output}}}"#);
+        format!(
+            r#"{{"name": "{name}", "subject": [{ALL}], "settle": [{{"cost": {{"usage": {{{weights}}}}}}}], "cost": {{"usage": {{{weights},
+                "bytes_per_token": 4, "max_input_tokens": 20000000, "max_output_tokens": 1000}}}},
+                "limits": [{{"name": "day", "algorithm": "fixed_window", "limit": 99000000, "window": "1d"}}]}}"#
+        )
+    };
+    let limiter = limiter("10s", &[&tokens("tokens", 5), &tokens("money", 9)]);
+    let limiter = limiter.replacen('{', r#"{"request_body": {"max_bytes": 16384}, "#, 1);
+    let both = Both::with(&limiter, keeping_little);
+    let answer = r#"{"usage": {"input_tokens": 900, "output_tokens": 10}}"#;
+    let said = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{answer}",
+        answer.len()
+    );
+    let digits: String = said.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let (mut reserved, mut used) = (0, 0);
+    // The small ones first: the code of the module takes memory when it runs for the first time.
+    for mib in [1, 32] {
+        let body = vec![b' '; mib * MIB];
+        let (path, stated) = ("/v1/messages", (mib * MIB / 4) as u64);
+        let before = resident(both.world.envoy().pid());
+        for (protocol, edge) in both.edges() {
+            for (request, input) in [
+                (http::Request::post(path, &body), stated),
+                (http::Request::chunked(path, &body), 20_000_000),
+            ] {
+                let how = format!("{protocol}, {mib} MiB, which reserves {input}");
+                assert_eq!(upload(edge, request.header("x-say", &digits)), (200, answer.to_owned()), "{how}");
+                (reserved, used) = (reserved + 2 * input + 14 * 1_000, used + 2 * 900 + 14 * 10);
+                both.world.counts_cost(&how, reserved, used);
+            }
+        }
+        let grown = resident(both.world.envoy().pid()).saturating_sub(before);
+        assert!(mib == 1 || grown < 16 * 1024, "Envoy has taken {grown} KiB more");
     }
 }
