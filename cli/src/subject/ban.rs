@@ -11,7 +11,7 @@ use super::super::{Ended, Failure, Found, failed, words};
 use super::change::{Change, Expiry, MAX_REASON, Reason, Work};
 use super::inspect::line;
 use super::state::{LimitState, State, record};
-use super::{Consent, Selection, Subject};
+use super::{Consent, Selection, Subject, also};
 use weir::config::{Config, duration};
 use weir::limit::{Limit, MAX_WINDOW, MIN_WINDOW, RetryAfter};
 use weir::policy::Policy;
@@ -31,7 +31,7 @@ pub(in super::super) struct BanArguments {
     reason: String,
     #[command(flatten)]
     consent: Consent,
-    /// Print a line: `{"policy", "subject", "region", "banned", "for_ms", "reason"}`.
+    /// Print a line: `{"policy", "subject", "region", "banned", "for_ms", "reason", "scope"}`. `scope` lists the other policies.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -92,7 +92,9 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
         _ => record(&mut redis, &subject.key(BAN_NAME))?,
     };
     let replaces = before.as_ref().map_or("", |_| " This replaces the ban that it has.");
-    let question = format!("Deny all requests of {shown} {how_long}?{replaces}");
+    let scope: Vec<_> = config.closed_with(&subject.policy.counters).collect();
+    let also = also(&scope);
+    let question = format!("Deny all requests of {shown} {how_long}{also}?{replaces}");
     if !arguments.consent.ask(&question)? {
         return Ok(Found::Something);
     }
@@ -119,9 +121,10 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
             "banned": true,
             "for_ms": arguments.duration.map(Micros::as_millis_ceil),
             "reason": arguments.reason,
+            "scope": scope,
         }))
     } else {
-        format!("{shown}: banned {how_long}. {}\n", subject.delay())
+        format!("{shown}: banned {how_long}{also}. {}\n", subject.delay())
     };
     out.write_all(text.as_bytes()).map_err(failed)?;
     Ok(Found::Nothing)
