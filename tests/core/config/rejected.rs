@@ -107,7 +107,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
        "policies[1].lease: found a lease, allowed: no lease with a ban: a worker would admit a banned subject from its lease"]),
     ("scopes that a ban cannot have",
      r#"{"policies": [
-            {"name": "p", "limits": [{L}], "ban": {"after": 1, "window": "1m", "duration": "1h", "scope": ["p", "nowhere", "q", "q", "r", "s", "t"]}},
+            {"name": "own", "limits": [{L}], "ban": {"after": 1, "window": "1m", "duration": "1h", "scope": ["own", "nowhere", "q", "q", "r", "s", "t"]}},
             {"name": "q", "limits": [{L}]},
             {"name": "r", "limits": [{L}], "lease": {"max": 2}},
             {"name": "s", "limits": [{L}], "subject": [{"client_address": {}}, {"method": {}}]},
@@ -118,7 +118,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
             {"name": "w", "limits": [{L}], "subject": [{"header": {"name": "k"}, "normalize": ["trim"], "hash": true}]},
             {"name": "x", "limits": [{L}], "subject": [{"header": {"name": "k"}, "normalize": ["trim"], "on_multiple": "first"}]},
             {"name": "y", "limits": [{L}], "subject": [{"header": {"name": "k"}, "normalize": ["trim"], "on_missing": "skip"}]}]}"#,
-     &["policies[0].ban.scope[0]: found \"p\", allowed: the name of another policy: q, r, s, t, u, v, w, x, y",
+     &["policies[0].ban.scope[0]: found \"own\", allowed: the name of another policy: q, r, s, t, u, v, w, x, y",
        "policies[0].ban.scope[1]: found \"nowhere\", allowed: the name of another policy: q, r, s, t, u, v, w, x, y",
        "policies[0].ban.scope[3]: found \"q\", allowed: each name once",
        "policies[0].ban.scope[4]: found \"r\", allowed: a policy without a lease: Redis is asked about the ban for each of its requests",
