@@ -446,8 +446,7 @@ impl Config {
         Some(self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan_at(check.scale))
     }
 
-    /// This worker's shares of the limits, if it keeps them by itself while the store is unavailable. A check that is charged nothing uses
-    /// none of them.
+    /// This worker's shares of the limits, if it keeps them by itself while the store is unavailable. Quota requests use none of them.
     #[must_use]
     pub fn shares(&self, check: &Check) -> Option<Cow<'_, [Limit]>> {
         let policy =

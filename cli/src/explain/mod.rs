@@ -369,9 +369,8 @@ impl<'a> Asking<'a> {
 
 /// The decision by what is left. It is used if the script may not be run for the request itself.
 fn without_taking(left: &Outcome, plan: &Plan, check: &Check) -> Decision {
-    let granted = left.retry_after() == RetryAfter::Now;
-    let decision = check.decision(left, plan.limits(), 0, check.ask(0));
-    Decision { granted: if check.ban_only { decision.granted } else { granted }, ..decision }
+    let after = if check.ban_only { left.ban } else { left.retry_after() };
+    Decision { granted: after == RetryAfter::Now, ..check.decision(left, plan.limits(), 0, check.ask(0)) }
 }
 
 impl Asked {

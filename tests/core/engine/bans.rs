@@ -4,7 +4,7 @@
 use weir::config::Config;
 use weir::engine::{Action, StreamId, Submitted};
 use weir::limit::RetryAfter;
-use weir::policy::Check;
+use weir::policy::{Check, OnFailure};
 use weir::time::Micros;
 
 use super::usage::measured;
@@ -205,7 +205,7 @@ fn recorded(worker: &Worker, stream: StreamId) -> Option<(&str, &str)> {
 
 #[test]
 fn a_ban_rejects_the_requests_of_other_policies_and_takes_nothing_for_them() {
-    let mut worker = Worker::new(DENY, closing("", ""));
+    let mut worker = Worker::new(DENY, closing(r#""usage_journal": true, "#, ""));
     assert_eq!(arrive_at_other(&mut worker, 1), None);
     let batch = worker.batch();
     assert_eq!(batch.tasks(), [Task { number: 0, ..check("p0|ann", 0) }, check("p1|ann", 1)]);
@@ -223,22 +223,29 @@ fn a_ban_rejects_the_requests_of_other_policies_and_takes_nothing_for_them() {
     assert_eq!(arrive_at_other(&mut worker, 4), None);
     assert_eq!(worker.answer([granted(0).and(&[0]), granted(1)]), [(4, true)], "an operator has lifted it");
     let counts = measured(&mut worker);
-    let requests = ["allowed.redis", "banned.redis", "banned.denied-until"];
-    let requests = requests.map(|of| counts.get(&format!("weir.policy.p0.requests.{of}")).copied());
-    assert_eq!(requests, [None, Some(1), Some(1)], "nothing is counted where the ban says nothing");
+    let count = |of: &str| counts.get(&format!("weir.policy.p0.requests.{of}")).copied();
+    let counted = ["allowed.redis", "banned.redis", "banned.denied-until"].map(count);
+    assert_eq!((counted, counts.get("weir.usage_waiting")), ([None, Some(1), Some(1)], None));
 }
 
 #[test]
 fn a_ban_that_is_not_known_closes_nothing() {
-    let mut worker = Worker::new(DENY, closing("", r#""on_failure": "allow", "#));
-    assert_eq!(arrive_at_other(&mut worker, 1), None);
-    assert_eq!(worker.lose(), [(1, true)], "whatever `on_failure` the policy of the ban has");
-    assert_eq!(arrive_at_other(&mut worker, 2), None);
-    assert_eq!(worker.answer([banned(HOUR), granted(1)]), [(2, false)]);
-    worker.drain();
-    worker.skip(HOUR.since(secs(1)));
-    assert_eq!(arrive_at_other(&mut worker, 3), None);
-    assert_eq!(worker.lose(), [(3, false)], "it is known");
+    for own in [r#""on_failure": "deny", "#, r#""on_failure": "local", "#] {
+        let mut worker = Worker::new(ALLOW, closing(own, ""));
+        let config = worker.engine.config();
+        let ban = config.policies[0].ban_check(0, &check_of(1, "{p1|ann}", 1));
+        assert_eq!(config.on_failure(&ban), OnFailure::Allow);
+        worker.all_wait(11..21, "ann");
+        worker.lose();
+        assert_eq!(arrive_at_other(&mut worker, 1), None);
+        assert_eq!(worker.lose(), [(1, true)], "the local share of the ban's policy is used up");
+        assert_eq!(recorded(&worker, 1), Some(("p1", "unanswered")));
+        assert_eq!(arrive_at_other(&mut worker, 2), None);
+        assert_eq!(worker.answer([banned(HOUR), granted(1)]), [(2, false)]);
+        worker.skip(HOUR.since(secs(1)));
+        assert_eq!(arrive_at_other(&mut worker, 3), None);
+        assert_eq!(worker.lose(), [(3, false)], "it is known");
+    }
 }
 
 #[test]
