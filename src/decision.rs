@@ -66,6 +66,13 @@ impl Decision {
         }
     }
 
+    /// The decision by the subject's ban alone.
+    #[must_use]
+    pub fn by_ban(outcome: &Outcome) -> Self {
+        let (granted, limits) = (outcome.ban == RetryAfter::Now, InlineVec::new());
+        Self { granted, delay: Micros::ZERO, limits, ban: outcome.ban, own: None, at: outcome.at }
+    }
+
     /// The limits that deny the next request do so for this long at least.
     pub fn denies_for(&mut self, span: Micros) {
         for status in self.limits.iter_mut().filter(|status| status.retry_after != RetryAfter::Now) {

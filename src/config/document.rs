@@ -16,7 +16,7 @@ use super::store::{self, STORE, StoreFields};
 use super::top::{self, TOP, TopFields};
 use super::usage::{self, TableFields};
 use super::usage_journal::{self, USAGE_JOURNAL, UsageJournalFields};
-use super::{Config, counters, names};
+use super::{Config, ban, counters, names};
 use crate::policy::index::{Index, MAX_CONDITIONS};
 use crate::policy::list::Conditions;
 
@@ -75,6 +75,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
     if errors.found.is_empty() {
         names::check(&views, &policies, errors);
         counters::check(&views, &mut policies, errors);
+        ban::read_scopes(&views, &mut policies, errors);
     }
     let [deny, exempt] = [&DOCUMENT.deny, &DOCUMENT.exempt]
         .map(|list| Conditions::new(condition::read_all(&document.get(list))));

@@ -436,6 +436,7 @@ impl Config {
         }
         let policies = self.policies.len();
         observer.unmatched(unmatched..policies);
+        self.add_bans(&mut checks, &mut |step: Step<'_>| observer.step(step));
         if checks.is_empty() { Evaluation::Admit } else { Evaluation::Check(checks) }
     }
 
@@ -450,7 +451,7 @@ impl Config {
     pub fn shares(&self, check: &Check) -> Option<Cow<'_, [Limit]>> {
         let policy =
             self.policies.get(check.policy).filter(|policy| policy.on_failure == OnFailure::Local)?;
-        if check.mode == Mode::QuotaRequest {
+        if !check.is_charged() {
             return None;
         }
         Some(policy.tiers.tiers.get(check.tier)?.shares_at(check.scale))
@@ -463,9 +464,12 @@ impl Config {
         tiers.and_then(|tiers| tiers.get(check.tier)).map_or(&[], |tier| &tier.queues)
     }
 
-    /// Returns the decision for a request that the store does not answer.
+    /// Returns the decision for a request that the store does not answer. A ban that is not known denies nothing.
     #[must_use]
     pub fn on_failure(&self, check: &Check) -> OnFailure {
+        if check.ban_only {
+            return OnFailure::Allow;
+        }
         self.policies.get(check.policy).map_or(self.store.on_failure, |policy| policy.on_failure)
     }
 
@@ -480,7 +484,7 @@ impl Config {
     #[must_use]
     pub fn settle(&self, check: &Check) -> &Settle {
         const NOTHING: &Settle = &Settle { cases: Vec::new() };
-        self.policies.get(check.policy).map_or(NOTHING, |policy| &policy.settle)
+        self.policies.get(check.policy).filter(|_| !check.ban_only).map_or(NOTHING, |policy| &policy.settle)
     }
 
     /// Returns how the limits hold across regions.

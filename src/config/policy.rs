@@ -179,6 +179,7 @@ pub(super) fn read(
         scale: view.get(&POLICY.scale).map(|scale| scale::read(&scale, &tiers, errors)),
         settle,
         prices,
+        closed_by: Vec::new(),
         lease: match view.get(&POLICY.lease) {
             Some(lease) => Some(lease::read(lease, &view.path_of(&POLICY.lease), &tiers, errors)),
             None => (regions == policy::Across::Share).then(|| all.loan()),

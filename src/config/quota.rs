@@ -88,6 +88,7 @@ impl Config {
                 _ => {}
             }
         }
+        self.add_bans(&mut checks, &mut observe);
         Evaluation::QuotaRequest(checks)
     }
 }

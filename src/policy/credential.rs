@@ -12,7 +12,7 @@ use crate::request::pairs::Semicolon;
 use crate::request::{Request, Unreadable};
 
 /// The places in which requests have their credential.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Credential {
     places: Vec<Source>,
     /// The names of all places. No other list of places has the same.

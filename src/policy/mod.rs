@@ -29,9 +29,9 @@ use subject::{OnMissing, SubjectPart, Value};
 
 use usage::Prices;
 
-use crate::decision::CheckAnswer;
+use crate::decision::{CheckAnswer, Decision};
 use crate::inline_vec::InlineVec;
-use crate::limit::{Ask, Limit, Member};
+use crate::limit::{Ask, Limit, Member, Outcome};
 use crate::request::Request;
 use crate::response::{Counts, LimitView, PolicyAnswer, Settings};
 use crate::script::Plan;
@@ -75,6 +75,8 @@ pub struct Policy {
     pub mode: Mode,
     /// The percentage of subjects for which denials are enforced.
     pub enforce_percent: u8,
+    /// The policies whose bans deny its requests, too: indices into the configuration's. They have the same subjects.
+    pub closed_by: Vec<usize>,
     /// The lease of requests that are reserved in advance, if there is one.
     pub lease: Option<Lease>,
     /// The way in which its limits hold across regions.
@@ -248,6 +250,8 @@ pub struct Check {
     pub store: u8,
     /// The effect of a denial, for this subject.
     pub mode: Mode,
+    /// True if only the ban of the subject counts: the request is one of a policy that the ban closes. Nothing is charged.
+    pub ban_only: bool,
 }
 
 impl Check {
@@ -257,7 +261,20 @@ impl Check {
     pub fn one(policy: usize, tag: impl Into<Vec<u8>>) -> Self {
         let tag = tag.into();
         let (kept_percent, member, scale, requested, mode) = (0, Member::NONE, 1, None, Mode::Enforce);
-        Self { policy, tier: 0, tag, cost: 1, kept_percent, member, scale, requested, store: 0, mode }
+        let (store, ban_only) = (0, false);
+        Self { policy, tier: 0, tag, cost: 1, kept_percent, member, scale, requested, store, mode, ban_only }
+    }
+
+    /// True if what is granted is charged.
+    #[must_use]
+    pub fn is_charged(&self) -> bool {
+        self.mode != Mode::QuotaRequest && !self.ban_only
+    }
+
+    /// The decision about request `index` of those asked about together.
+    #[must_use]
+    pub fn decision(&self, outcome: &Outcome, limits: &[Limit], index: u32, ask: Ask) -> Decision {
+        if self.ban_only { Decision::by_ban(outcome) } else { Decision::new(outcome, limits, index, ask) }
     }
 
     /// Returns the check of the limits for this many such requests.
@@ -494,6 +511,25 @@ impl Policy {
             scale: self.scale.as_ref().map_or(1, |scale| scale.of(request)),
             requested: self.requested(request),
             store: self.regions.store(),
+            ban_only: false,
+        }
+    }
+
+    /// Returns the check of its ban alone, for a request of a policy that the ban closes, which has this check. It is in shadow if one of
+    /// both policies is.
+    #[must_use]
+    pub fn ban_check(&self, index: usize, closed: &Check) -> Check {
+        let subject = closed.tag.iter().position(|byte| *byte == b'|');
+        let subject = subject.and_then(|at| closed.tag.get(at..)).unwrap_or_default();
+        let tag = ["{", &self.counters, &String::from_utf8_lossy(subject)].concat();
+        let mode = self.mode_of(&tag);
+        Check {
+            tier: self.tiers.default,
+            cost: 0,
+            store: self.regions.store(),
+            mode: if mode == Mode::Enforce { closed.mode } else { mode },
+            ban_only: true,
+            ..Check::one(index, tag)
         }
     }
 }
@@ -623,13 +659,13 @@ pub fn answers<'a>(
         answers.push(PolicyAnswer {
             policy: &policy.name,
             settings: &policy.response,
-            views: &tier.views,
+            views: if check.ban_only { &[] } else { &tier.views },
             tag: &check.tag,
             kept_percent: check.kept_percent,
             scale: check.scale,
             is_enforced: check.mode != Mode::Shadow,
             is_quota_request: check.mode == Mode::QuotaRequest,
-            denies_unanswered: policy.on_failure == OnFailure::Deny,
+            denies_unanswered: policy.on_failure == OnFailure::Deny && !check.ban_only,
             answer,
         });
     }

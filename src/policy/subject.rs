@@ -27,7 +27,7 @@ pub struct SubjectPart {
 }
 
 /// The place of a part's value.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Source {
     /// The first bits of the client's address.
     ClientAddress {
@@ -188,6 +188,13 @@ impl SubjectPart {
             Ok(value) => value,
             Err(Unreadable) => Value::Ambiguous,
         }
+    }
+
+    /// True if both have the same text in keys for a request that has the value.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        let read = |part: &Self| (part.on_multiple, part.normalize, part.hash.is_some());
+        self.source == other.source && read(self) == read(other)
     }
 
     /// Adds the digest of this part to `tag`, if `request` has stored it ([`Request::digest`]). Returns whether it has.

@@ -121,7 +121,7 @@ struct Named<'a> {
 }
 
 /// The path of an Envoy attribute, for example `["source", "address"]`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Property {
     /// Its words.
     pub path: Vec<String>,

@@ -38,6 +38,8 @@ impl Record<'_> {
 pub fn record<'a>(answers: &[PolicyAnswer<'a>]) -> Option<Record<'a>> {
     let nearest = |answer: &PolicyAnswer<'a>| answer.limits().min_by_key(|(_, status)| nearness(status));
     let left = |answer: &&PolicyAnswer<'a>| nearest(answer).map_or(u64::MAX, |(_, status)| status.remaining);
+    // A policy without limits here has only looked for a ban.
+    let left = |answer: &&PolicyAnswer<'a>| (answer.views.is_empty(), left(answer));
     let rejects = answers.iter().find(|answer| answer.cause().is_some());
     if rejects.is_none() && answers.iter().any(|answer| answer.is_quota_request) {
         return Some(Record::QUOTA_REQUEST);

@@ -28,7 +28,10 @@ fn gains(policy: &Policy) -> bool {
         _ => false,
     };
     let forbids = |tier: &Tier| tier.plan.ban().is_some() || tier.plan.limits().iter().any(takes_turns);
-    let is_possible = policy.lease.is_none() && policy.priority.is_empty() && policy.regions != Across::Share;
+    let is_possible = policy.lease.is_none()
+        && policy.priority.is_empty()
+        && policy.closed_by.is_empty()
+        && policy.regions != Across::Share;
     is_possible
         && policy.tiers.tiers.iter().any(|tier| Lease::auto(tier.plan.limits(), 1).is_some())
         && !policy.tiers.tiers.iter().any(forbids)

@@ -40,6 +40,7 @@ impl Ruled<'_> {
                 ("denied", Some(part_place(*part)))
             }
             Ruling::Denied(Denial::UnknownModel(_)) => ("denied", None),
+            Ruling::Check(check) if check.ban_only => ("ban_only", None),
             Ruling::Check(_) => ("matches", None),
         };
         let because_of = match &self.ruling {

@@ -217,7 +217,11 @@ impl<'a> Asking<'a> {
                 let condition = listed_condition(&config.exempt, at);
                 listed = Some(Listed { list: "exempt", at, condition, doubt: None });
             }
-            Step::Policy(index, ruling) => rulings.push((index, ruling.clone())),
+            // A policy that does not apply is named again if only its ban counts.
+            Step::Policy(index, ruling) => match rulings.iter_mut().find(|(known, _)| *known == index) {
+                Some((_, known)) => *known = ruling.clone(),
+                None => rulings.push((index, ruling.clone())),
+            },
         });
         let matched = asked_about.as_ref().unwrap_or(&request);
         let unevaluated = matches!(evaluation, Evaluation::Deny(Some(_), _))
@@ -253,8 +257,7 @@ impl<'a> Asking<'a> {
         let Some(plan) = self.config.plan(check).filter(|_| is_asked) else { return Ok(None) };
         let elsewhere = counted.and_then(Counted::elsewhere);
         let not_asked = elsewhere.filter(|_| matches!(self.counts, Counts::Redis(_)));
-        let requests = u32::from(check.mode != Mode::QuotaRequest);
-        let ask = check.ask(requests);
+        let ask = check.ask(check.is_charged().into());
         let (mut left, mut would) = (None, None);
         let on = |mut subject: Subject, now, ask| subject.check(plan.limits(), plan.ban(), now, ask);
         let asked = match &mut self.counts {
@@ -271,7 +274,7 @@ impl<'a> Asking<'a> {
         let decision = match asked {
             Some((outcome, rehearsed)) => {
                 let decision = match rehearsed {
-                    Ok(outcome) => Decision::new(&outcome, plan.limits(), 0, ask),
+                    Ok(outcome) => check.decision(&outcome, plan.limits(), 0, ask),
                     Err(failure) => {
                         self.inexact = Some(failure);
                         without_taking(&outcome, &plan, check)
@@ -284,7 +287,7 @@ impl<'a> Asking<'a> {
             None => {
                 let now = self.now();
                 let outcome = on(Subject::default(), now, ask);
-                Decision::new(&outcome, plan.limits(), 0, ask)
+                check.decision(&outcome, plan.limits(), 0, ask)
             }
         };
         self.answers.push((check.clone(), CheckAnswer::Store(decision)));
@@ -366,8 +369,8 @@ impl<'a> Asking<'a> {
 
 /// The decision by what is left. It is used if the script may not be run for the request itself.
 fn without_taking(left: &Outcome, plan: &Plan, check: &Check) -> Decision {
-    let granted = left.retry_after() == RetryAfter::Now;
-    Decision { granted, ..Decision::new(left, plan.limits(), 0, check.ask(0)) }
+    let after = if check.ban_only { left.ban } else { left.retry_after() };
+    Decision { granted: after == RetryAfter::Now, ..check.decision(left, plan.limits(), 0, check.ask(0)) }
 }
 
 impl Asked {
@@ -378,7 +381,7 @@ impl Asked {
 
     /// The words of the command that goes to Redis.
     fn command(&self, check: &Check) -> Vec<Vec<u8>> {
-        rehearsal::words(&command(&self.plan, check, u32::from(check.mode != Mode::QuotaRequest)))
+        rehearsal::words(&command(&self.plan, check, check.is_charged().into()))
     }
 }
 

@@ -96,8 +96,12 @@ pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) 
                 (Mode::Enforce, _) => "",
                 (Mode::QuotaRequest, _) => ", asked without charging it",
                 (Mode::Shadow, Mode::Shadow) => ", in shadow",
+                (Mode::Shadow, _) if check.ban_only => ", in shadow for this subject, or that policy is",
                 (Mode::Shadow, _) => ", in shadow for this subject (enforce_percent)",
             };
+            if check.ban_only {
+                return format!("does not match, but its ban is for a policy that matches (ban.scope){mode}");
+            }
             let tier = policy.tiers.tiers.get(check.tier).map(|tier| tier.name.as_str()).unwrap_or_default();
             let tier = if tier.is_empty() { String::new() } else { format!(", tier {tier}") };
             let counters = if policy.counters == policy.name {

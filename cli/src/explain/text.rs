@@ -61,7 +61,9 @@ fn print_check(ruled: &Ruled<'_>, check: &Check, commands: bool, out: &mut impl 
     if let Some(why) = &asked.not_asked {
         writeln!(out, "  not asked: {why}")?;
     }
-    print_limits(ruled.policy, check, asked, out)?;
+    if !check.ban_only {
+        print_limits(ruled.policy, check, asked, out)?;
+    }
     if commands {
         print_command(asked, check, out)?;
     }

@@ -10,7 +10,7 @@ use crate::store::Store;
 use crate::trace::Event;
 use crate::{Failure, request};
 use weir::config::{Config, Evaluation, Step};
-use weir::decision::{self, CheckAnswer};
+use weir::decision::CheckAnswer;
 use weir::inline_vec::InlineVec;
 use weir::limit::{Outcome, Permits, RetryAfter};
 use weir::policy::{self, Check, Mode, Ruling};
@@ -131,10 +131,11 @@ impl Run {
         for check in checks {
             let Some(plan) = self.config.plan(&check) else { continue };
             let outcome = self.store.check(&plan, &check, event.at)?;
-            let ask = check.ask(1);
-            let decision = decision::Decision::new(&outcome, plan.limits(), 0, ask);
-            self.totals.checked(&check, &decision, event.at);
-            if decision.granted {
+            let decision = check.decision(&outcome, plan.limits(), 0, check.ask(1));
+            if check.is_charged() || !decision.granted {
+                self.totals.checked(&check, &decision, event.at);
+            }
+            if check.is_charged() && decision.granted {
                 granted.push((check.clone(), outcome));
             }
             answers.push((check, CheckAnswer::Store(decision)));

@@ -42,6 +42,9 @@ impl Memory {
     /// # Errors
     /// Too many subjects are in use.
     pub fn check(&mut self, plan: &Plan, check: &Check, now: Micros) -> Result<Outcome, Failure> {
+        if check.ban_only {
+            return Ok(self.subject(check).check(plan.limits(), plan.ban(), now, check.ask(0)));
+        }
         if self.subjects.len() >= self.next_sweep.max(FEW) {
             self.sweep(now)?;
         }

@@ -38,7 +38,7 @@ pub(super) enum Store {
 impl Store {
     /// Asks for one request at `now`.
     pub fn check(&mut self, plan: &Plan, check: &Check, now: Micros) -> Result<Outcome, Failure> {
-        let ask = check.ask(1);
+        let ask = check.ask(check.is_charged().into());
         match self {
             Self::Memory(memory) => memory.check(plan, check, now),
             Self::Redis(redis, run) => redis.check(plan, &tag_of(run, &check.tag), ask, Some(now)),

@@ -13,7 +13,7 @@ use super::super::{Ended, Failure, Found, failed, source, words};
 use super::change::{Change, Expiry, MAX_REASON, Reason, Work};
 use super::inspect::line;
 use super::state::{LimitState, State, record};
-use super::{Consent, Selection, Subject};
+use super::{Consent, Selection, Subject, also};
 use weir::config::{Config, duration};
 use weir::limit::{Limit, MAX_WINDOW, MIN_WINDOW, RetryAfter};
 use weir::policy::Policy;
@@ -38,7 +38,8 @@ pub(in super::super) struct BanArguments {
     reason: String,
     #[command(flatten)]
     consent: Consent,
-    /// Print a line for each subject: `{"policy", "subject", "region", "banned", "for_ms", "reason"}`.
+    /// Print a line for each subject: `{"policy", "subject", "region", "banned", "for_ms", "reason", "scope"}`. `scope` lists the other
+    /// policies.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -127,7 +128,9 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
     let replaces_one = !is_list && rest(first, &mut redis)? != RetryAfter::Now;
     let before = if replaces_one { record(&mut redis, &first.key(BAN_NAME))? } else { None };
     let replaces = before.as_ref().map_or("", |_| " This replaces the ban that it has.");
-    let question = format!("Deny all requests of {shown} {how_long}?{replaces}");
+    let scope: Vec<_> = config.closed_with(&first.policy.counters).collect();
+    let also = also(&scope);
+    let question = format!("Deny all requests of {shown} {how_long}{also}?{replaces}");
     if !arguments.consent.ask(&question)? {
         return Ok(Found::Something);
     }
@@ -155,12 +158,13 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
             "banned": true,
             "for_ms": arguments.duration.map(Micros::as_millis_ceil),
             "reason": arguments.reason,
+            "scope": scope,
         }))
     };
     let text = if arguments.json {
         subjects.iter().map(in_json).collect()
     } else {
-        format!("{shown}: banned {how_long}. {}\n", first.delay())
+        format!("{shown}: banned {how_long}{also}. {}\n", first.delay())
     };
     out.write_all(text.as_bytes()).map_err(failed)?;
     Ok(Found::Nothing)

@@ -12,6 +12,7 @@ use super::super::region::{InRegion, counted_here};
 use super::super::scan::{pattern, scan};
 use super::super::store::Place;
 use super::super::{Ended, Found, failed, tell, words};
+use super::also;
 use super::inspect::line;
 use super::state::record;
 use weir::policy::key::tag_of;
@@ -34,7 +35,7 @@ pub(in super::super) struct Arguments {
     /// Print so many, in the order of their keys.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     count: u64,
-    /// Print a line for each ban: `{"subject", "by", "text", "rest_ms"}`.
+    /// Print a line for each ban: `{"subject", "by", "text", "rest_ms", "scope"}`. With FILE, `scope` lists the other policies that it is for.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -42,13 +43,13 @@ pub(in super::super) struct Arguments {
 }
 
 pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
-    let (prefix, policies) = match &arguments.file {
+    let config = arguments.file.as_ref().map(|file| arguments.in_region.load(file)).transpose()?;
+    let (prefix, policies) = match &config {
         None => {
             arguments.in_region.without_file("FILE")?;
             (arguments.prefix.clone(), vec![arguments.policy.clone()])
         }
-        Some(file) => {
-            let config = arguments.in_region.load(file)?;
+        Some(config) => {
             let has_ban = config.policies.iter().filter(|policy| {
                 policy.tiers.tiers.iter().any(|tier| tier.plan.ban().is_some())
                     && arguments
@@ -56,7 +57,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
                         .as_ref()
                         .is_none_or(|name| [&policy.name, &policy.counters].contains(&name))
             });
-            let here = counted_here(&config, has_ban.collect(), |policy| policy)?;
+            let here = counted_here(config, has_ban.collect(), |policy| policy)?;
             let mut names: Vec<_> = here.iter().map(|policy| Some(policy.counters.clone())).collect();
             names.sort_unstable();
             names.dedup();
@@ -67,7 +68,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
                 );
                 return Err(format!("{which} a `ban`, so weir bans no subject there").into());
             }
-            (config.store.key_prefix, names)
+            (config.store.key_prefix.clone(), names)
         }
     };
     let mut redis = arguments.place.connect()?;
@@ -80,6 +81,8 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
         let Some(ban) = record(&mut redis, key)? else { continue };
         count = count.saturating_add(1);
         let subject = words::shown(tag_of(key).unwrap_or(key));
+        let counters = subject.trim_start_matches('{').split('|').next().unwrap_or_default();
+        let scope: Vec<_> = config.iter().flat_map(|config| config.closed_with(counters)).collect();
         let record = BanRecord::read(&ban.value);
         let text = if arguments.json {
             line(&json!({
@@ -87,6 +90,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
                 "by": if matches!(record, BanRecord::Until(_)) { "weir" } else { "operator" },
                 "text": String::from_utf8_lossy(&ban.value),
                 "rest_ms": ban.expires.map(Micros::as_millis_ceil),
+                "scope": scope,
             }))
         } else {
             let rest = match ban.expires {
@@ -97,7 +101,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
                 BanRecord::Until(_) => String::from("begun by weir"),
                 BanRecord::Imposed(text) => format!("imposed: {}", words::shown(&text)),
             };
-            format!("{subject} {rest}, {by}\n")
+            format!("{subject} {rest}{}, {by}\n", also(&scope))
         };
         out.write_all(text.as_bytes()).map_err(failed)?;
     }

@@ -302,6 +302,11 @@ impl<'a> Subject<'a> {
     }
 }
 
+/// The policies that a ban closes, too, behind what is said of it.
+fn also(scope: &[&str]) -> String {
+    if scope.is_empty() { String::new() } else { format!(", also for {}", scope.join(", ")) }
+}
+
 /// The operator's consent.
 #[derive(Args)]
 pub(super) struct Consent {

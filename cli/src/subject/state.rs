@@ -96,6 +96,8 @@ impl State {
         lines.extend(self.override_text(subject));
         lines.extend(self.ban_text(subject));
         lines.extend(self.denials_text(subject));
+        let bans = subject.policy.closed_by.iter().filter_map(|policy| subject.config.policies.get(*policy));
+        lines.extend(bans.map(|policy| format!("  a ban of this subject by {} denies it, too", policy.name)));
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 

@@ -7,7 +7,7 @@ use crate::config::Topology;
 use crate::engine::StreamId;
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
-use crate::policy::{Check, Mode, Subject};
+use crate::policy::{Check, Subject};
 use crate::script::{Form, Plan, ScriptKind};
 
 /// At most this many tasks in one batch. This bounds the work of the callback that reads the replies, and the time for which the
@@ -99,10 +99,10 @@ impl Task {
         }
     }
 
-    /// Returns the number of requests that the task is for, and their cost. Quota requests are charged nothing, and so do not count.
+    /// Returns the number of requests that the task is for, and their cost. Those that are charged nothing do not count.
     pub fn ask(&self) -> Ask {
         let requests = match &self.work {
-            Work::Ask { .. } if self.check.mode == Mode::QuotaRequest => 0,
+            Work::Ask { .. } if !self.check.is_charged() => 0,
             Work::Ask { waiters, advance } => count(waiters).saturating_add(*advance),
             Work::Lend { units, .. } => *units,
             Work::Settle { .. } => 0,

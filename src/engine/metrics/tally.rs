@@ -58,6 +58,9 @@ impl Tally {
     /// are held already.
     pub fn answered(&mut self, check: &Check, answer: &CheckAnswer, has_no_place: bool) {
         let Some(policy) = self.policies.get(check.policy) else { return };
+        if check.ban_only && answer.decision().is_none_or(|decision| decision.granted) {
+            return;
+        }
         let is_enforced = match check.mode {
             Mode::Enforce => true,
             Mode::Shadow => false,

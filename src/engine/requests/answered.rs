@@ -83,7 +83,7 @@ impl Requests {
         if check.mode == Mode::QuotaRequest {
             self.learn_without_body(task, outcome, (asked, now));
         } else if outcome.granted < waiting {
-            let mut decision = Decision::new(outcome, plan.limits(), outcome.granted, ask);
+            let mut decision = check.decision(outcome, plan.limits(), outcome.granted, ask);
             told(&mut decision);
             let ttl = config.denial_ttl(check, &decision);
             self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
@@ -104,7 +104,7 @@ impl Requests {
         }
         self.leases.arrived(check, *advance);
         for (index, waiter) in (0..).zip(waiters) {
-            let mut decision = Decision::new(outcome, plan.limits(), index, ask);
+            let mut decision = check.decision(outcome, plan.limits(), index, ask);
             told(&mut decision);
             if let Some((on_lease, newest)) = known.as_ref().filter(|_| decision.granted) {
                 let latest = if newest.at > outcome.at { newest } else { outcome };
@@ -112,7 +112,7 @@ impl Requests {
                 let held = on_lease.saturating_add(check.cost.saturating_mul(later.into()));
                 decision.limits = lease::statuses(latest, plan.limits(), held);
             }
-            let receipt = decision.granted.then(|| Rc::clone(outcome));
+            let receipt = (decision.granted && check.is_charged()).then(|| Rc::clone(outcome));
             self.deliver(*waiter, check, CheckAnswer::Store(decision), receipt, now);
         }
     }

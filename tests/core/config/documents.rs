@@ -161,6 +161,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "a limit named like the key of overrides",
         "limits named like the keys of bans",
         "impossible bans",
+        "scopes that a ban cannot have",
         "a queue with a ban",
         "a ban out of bounds",
         "impossible priorities",

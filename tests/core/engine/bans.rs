@@ -4,8 +4,10 @@
 use weir::config::Config;
 use weir::engine::{Action, StreamId, Submitted};
 use weir::limit::RetryAfter;
+use weir::policy::{Check, OnFailure};
 use weir::time::Micros;
 
+use super::usage::measured;
 use crate::worker::*;
 
 const HOUR: Micros = secs(3_600);
@@ -177,5 +179,82 @@ fn only_what_may_lead_to_a_ban_is_asked_about_again_at_once() {
     for (place, ban, min, unanswered) in rows {
         let ttl = config.denial_ttl(&check_of(place, "{s}", 1), &denial(ban));
         assert_eq!((ttl.min, ttl.unanswered), (min, unanswered), "{place} {ban:?}");
+    }
+}
+
+/// `p0` has a ban whose scope is `p1`, with these fields.
+fn closing(own: &str, other: &str) -> [String; 2] {
+    let ban = banning(BUCKET).replace(r#""1h"}"#, r#""1h", "scope": ["p1"]}"#);
+    [format!("{own}{ban}"), format!("{other}{}", policy(WINDOW))]
+}
+
+/// A request of `ann` to the second of these policies.
+fn arrive_at_other(worker: &mut Worker, stream: StreamId) -> Option<bool> {
+    let policies = &worker.engine.config().policies;
+    let other = Check { mode: policies[1].mode, ..check_of(1, "{p1|ann}", 1) };
+    let checks = [policies[0].ban_check(0, &other), other].into_iter().collect();
+    match worker.engine.submit(stream, checks, worker.now) {
+        Submitted::Wait => None,
+        Submitted::Decided(action) => Some(matches!(action, Action::Admit)),
+    }
+}
+
+fn recorded(worker: &Worker, stream: StreamId) -> Option<(&str, &str)> {
+    worker.engine.record(stream).map(|record| (record.policy, record.outcome))
+}
+
+#[test]
+fn a_ban_rejects_the_requests_of_other_policies_and_takes_nothing_for_them() {
+    let mut worker = Worker::new(DENY, closing(r#""usage_journal": true, "#, ""));
+    assert_eq!(arrive_at_other(&mut worker, 1), None);
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [Task { number: 0, ..check("p0|ann", 0) }, check("p1|ann", 1)]);
+    assert_eq!(worker.reply(&batch, [not_yet(), granted(1)]), [(1, true)], "only the ban counts");
+    assert_eq!(recorded(&worker, 1), Some(("p1", "admitted")));
+    worker.close(1);
+    assert_eq!(worker.drain(), [], "there is nothing to return");
+
+    assert_eq!(arrive_at_other(&mut worker, 2), None);
+    assert_eq!(worker.answer([banned(HOUR), granted(1)]), [(2, false)]);
+    assert_eq!(recorded(&worker, 2), Some(("p0", "banned")));
+    assert_eq!(worker.drain(), [refund("p1|ann", 1)]);
+    assert_eq!((arrive_at_other(&mut worker, 3), worker.engine.wants_to_send()), (Some(false), false));
+    worker.skip(secs(2));
+    assert_eq!(arrive_at_other(&mut worker, 4), None);
+    assert_eq!(worker.answer([granted(0).and(&[0]), granted(1)]), [(4, true)], "an operator has lifted it");
+    let counts = measured(&mut worker);
+    let count = |of: &str| counts.get(&format!("weir.policy.p0.requests.{of}")).copied();
+    let counted = ["allowed.redis", "banned.redis", "banned.denied-until"].map(count);
+    assert_eq!((counted, counts.get("weir.usage_waiting")), ([None, Some(1), Some(1)], None));
+}
+
+#[test]
+fn a_ban_that_is_not_known_closes_nothing() {
+    for own in [r#""on_failure": "deny", "#, r#""on_failure": "local", "#] {
+        let mut worker = Worker::new(ALLOW, closing(own, ""));
+        let config = worker.engine.config();
+        let ban = config.policies[0].ban_check(0, &check_of(1, "{p1|ann}", 1));
+        assert_eq!(config.on_failure(&ban), OnFailure::Allow);
+        worker.all_wait(11..21, "ann");
+        worker.lose();
+        assert_eq!(arrive_at_other(&mut worker, 1), None);
+        assert_eq!(worker.lose(), [(1, true)], "the local share of the ban's policy is used up");
+        assert_eq!(recorded(&worker, 1), Some(("p1", "unanswered")));
+        assert_eq!(arrive_at_other(&mut worker, 2), None);
+        assert_eq!(worker.answer([banned(HOUR), granted(1)]), [(2, false)]);
+        worker.skip(HOUR.since(secs(1)));
+        assert_eq!(arrive_at_other(&mut worker, 3), None);
+        assert_eq!(worker.lose(), [(3, false)], "it is known");
+    }
+}
+
+#[test]
+fn a_policy_in_shadow_closes_no_other_and_is_closed_by_none() {
+    let shadow = r#""mode": "shadow", "#;
+    for (own, other) in [(shadow, ""), ("", shadow)] {
+        let mut worker = Worker::new(DENY, closing(own, other));
+        assert_eq!(arrive_at_other(&mut worker, 1), None);
+        assert_eq!(worker.answer([banned(HOUR), granted(1)]), [(1, true)]);
+        assert_eq!(recorded(&worker, 1), Some(("p0", "shadow")));
     }
 }

@@ -1431,6 +1431,42 @@ fn every_matching_policy_is_asked_in_order() {
     assert_eq!(asked, [(1, Mode::Enforce), (2, Mode::Shadow)]);
 }
 
+/// Policies in the scope of a ban are asked with that ban alone, once, in the order of the policies. It is in shadow if one of both is.
+#[test]
+fn a_ban_closes_the_policies_in_its_scope() {
+    const BAN: &str = r#""ban": {"after": 1, "window": "1m", "duration": "1h", "scope": ["api"]}, "#;
+    let policies = [
+        ("export", "/export|/both", String::from(r#""mode": "shadow", "#)),
+        ("login", "/login|/all", BAN.replace(r#"["#, r#"["export", "#) + r#""counters": "c", "#),
+        ("api", "/api|/both|/all", String::from(r#""exempt": [{"method": ["HEAD"]}], "#)),
+        ("trial", "/trial", BAN.to_owned() + r#""mode": "shadow", "#),
+    ];
+    let policies = policies.map(|(name, paths, fields)| {
+        let applies = format!(r#""match": {{"path": {{"regex": "{paths}"}}}}"#);
+        format!(r#"{{"name": "{name}", {applies}, "subject": [{{"literal": "a|b"}}], {fields} {LIMITS}}}"#)
+    });
+    let config = config(&format!(r#"{{"quota": {{}}, "policies": [{}]}}"#, policies.join(", ")));
+    let asked = |text: &str| {
+        let shown = |check: &Check| {
+            assert!(!check.ban_only || check.cost == 0 && check.tag.ends_with(b"|a%7Cb}"));
+            let name = String::from_utf8_lossy(check.tag.split(|byte| *byte == b'|').next().unwrap());
+            format!("{}{name} {:?}", if check.ban_only { "ban of " } else { "" }, check.mode).replace('{', "")
+        };
+        evaluate(&config, &request(text))
+            .map_or_else(|clear| clear, |all| all.iter().map(shown).collect::<Vec<_>>().join(", "))
+    };
+    let rows = [
+        ("its own requests", "GET /login", "c Enforce"),
+        ("others", "GET /api", "ban of c Enforce, api Enforce, ban of trial Shadow"),
+        ("in shadow", "GET /export", "export Shadow, ban of c Shadow"),
+        ("one of two", "GET /both", "export Shadow, ban of c Enforce, api Enforce, ban of trial Shadow"),
+        ("both", "GET /all", "c Enforce, api Enforce, ban of trial Shadow"),
+        ("exempt from the other", "HEAD /api", "admit"),
+        ("asked", "GET /.well-known/quota?path=/api", "ban of c QuotaRequest, api QuotaRequest"),
+    ];
+    each(rows.map(|(name, text, wanted)| (name, asked(text), wanted.to_owned())));
+}
+
 /// Conditions in which nothing is searched when the host is another, wherever the expression is written.
 #[test]
 fn an_expression_is_tried_after_the_conditions_without_one() {

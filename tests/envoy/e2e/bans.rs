@@ -11,6 +11,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("a ban costs redis nothing, and each is longer than the last", each_ban_is_longer),
     ("an operator lists, lifts and imposes bans", an_operator_rules),
     ("a known ban lasts without redis, and others are let in", a_known_ban_lasts_without_redis),
+    ("a ban closes the policies in its scope, through each envoy, until it is lifted", a_ban_closes_others),
 ];
 
 /// A policy by the header `x-user`, with this ban; its limit comes back at once, and workers ask again after `denial_ttl`.
@@ -136,4 +137,29 @@ fn a_known_ban_lasts_without_redis() {
         (fallback() > 0).then_some(())
     });
     assert_eq!(world.send(&ann()).status, 403);
+}
+
+fn a_ban_closes_others() {
+    let limiter = r#"{"store": {"deadline": "10s", "on_failure": "deny", "denial_ttl": "50ms"}, "response": {"ban_status": 403}, "policies": [
+        {"name": "login", "match": {"path": {"exact": "/login"}}, SUBJECT, "limits": [{"name": "tries", "algorithm": "sliding_log", "limit": 1, "window": "1h"}],
+         "ban": {"after": 1, "window": "1h", "duration": "1h", "scope": ["api"]}},
+        {"name": "api", "match": {"path": {"prefix": "/api"}}, SUBJECT, "limits": [{"name": "calls", "algorithm": "sliding_log", "limit": 100, "window": "1h"}]}]}"#;
+    let limiter = limiter.replace("SUBJECT", r#""subject": [{"header": {"name": "x-user"}}]"#);
+    let world = World::of(&limiter, 2, 1);
+    let send = |envoy: usize, path: &str, user: &str| {
+        let request = http::Request::get(path).header("x-user", user);
+        http::send(world.envoys[envoy].address("edge"), &request).expect("a response")
+    };
+    assert_eq!([send(0, "/login", "ann").status, send(1, "/api", "ann").status], [200, 200]);
+    assert_eq!(send(0, "/login", "ann").status, 403);
+    for envoy in [0, 1, 0, 1] {
+        let banned = send(envoy, "/api", "ann");
+        assert_eq!(banned.status, 403);
+        assert!(seconds(&banned).is_some_and(|seconds| (3_500..=3_600).contains(&seconds)), "{banned:?}");
+        assert_eq!([send(envoy, "/api", "bob").status, send(envoy, "/other", "ann").status], [200, 200]);
+    }
+    assert_eq!(world.redis.connect().say("DEL weir:{login|ann}:ban"), ":1\r\n");
+    for envoy in [0, 1] {
+        eventually("an end", || (send(envoy, "/api", "ann").status == 200).then_some(()));
+    }
 }

@@ -775,6 +775,7 @@ fn ban() {
     let wait: u64 = banned.headers.get("retry-after").and_then(|wait| wait.parse().ok()).expect("a time");
     assert!((290..=300).contains(&wait), "{banned:?}");
     assert_eq!([0, 1].map(|place| send(place).status), [429; 2], "in both");
+    assert_eq!(world.send(&Request::get("/api/x")).status, 429, "the API, too");
 }
 
 fn many_regions() {
