@@ -127,6 +127,18 @@ impl Cluster {
         }
     }
 
+    /// Sees to it that a node still has a slot that was moved to it. Returns whether it had lost the slot with its keys: Redis 7.0.13 to 7.2.3
+    /// may believe an older message of the node that had it before. Then each of the two says for ever that the other has it.
+    pub fn insist(&self, slot: u16, node: usize) -> bool {
+        let is_lost = !self.slots(node).iter().any(|slots| slots.contains(&slot));
+        if is_lost {
+            let words = ["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &self.id(node)];
+            ok(&mut self.nodes[node].connect(), &words);
+            eprintln!("Redis had lost slot {slot}");
+        }
+        is_lost
+    }
+
     /// The number of times that a node answered with this error, which is one word.
     pub fn errors(&self, node: usize, error: &str) -> u64 {
         let stats = self.ask(node, &["INFO", "errorstats"]);

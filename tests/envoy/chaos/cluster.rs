@@ -18,6 +18,8 @@ pub struct Sharded {
     affected: (usize, Vec<u16>),
     /// The node that was killed and has not been started again.
     dead: Option<usize>,
+    /// The number of times that Redis has lost a slot that was moved.
+    lost: u32,
 }
 
 const SHARDS: usize = 3;
@@ -27,7 +29,7 @@ impl Store for Sharded {
 
     fn start() -> Self {
         let cluster = Cluster::start(SHARDS, true).expect("a redis-server");
-        Self { cluster, affected: Default::default(), dead: None }
+        Self { cluster, affected: Default::default(), dead: None, lost: 0 }
     }
 
     /// One on each of the primaries; the first always on the same one as the other policies' first.
@@ -76,6 +78,10 @@ impl Store for Sharded {
     fn address(&self) -> SocketAddr {
         self.cluster.nodes[0].address()
     }
+
+    fn forgot(&mut self) -> u32 {
+        std::mem::take(&mut self.lost)
+    }
 }
 
 pub const FAULTS: &[Fault<Sharded>] = &[
@@ -103,7 +109,7 @@ pub const FAULTS: &[Fault<Sharded>] = &[
 ];
 
 fn slots_move(store: &mut Sharded, hold: Duration) {
-    let Sharded { cluster, affected: (_, slots), .. } = store;
+    let Sharded { cluster, affected: (_, slots), lost, .. } = store;
     let home = cluster.owner(slots[0]);
     let away = cluster.primaries().into_iter().find(|&primary| primary != home).expect("another primary");
     let redirected = cluster.errors(home, "MOVED");
@@ -112,6 +118,7 @@ fn slots_move(store: &mut Sharded, hold: Duration) {
         for (from, to) in [(home, away), (away, home)] {
             slots.iter().for_each(|&slot| cluster.move_slot(slot, from, to));
             last(hold / 8);
+            *lost += slots.iter().map(|&slot| u32::from(cluster.insist(slot, to))).sum::<u32>();
         }
     }
     assert!(cluster.errors(home, "MOVED") > redirected, "no worker has noticed");
@@ -128,7 +135,7 @@ fn primary_freezes(store: &mut Sharded, _: Duration) {
 }
 
 fn primary_dies(store: &mut Sharded, _: Duration) {
-    let Sharded { cluster, affected: (_, slots), dead } = store;
+    let Sharded { cluster, affected: (_, slots), dead, .. } = store;
     let primary = cluster.owner(slots[0]);
     let replica = cluster.replica(primary);
     cluster.nodes[primary].stop();

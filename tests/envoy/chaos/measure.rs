@@ -158,7 +158,8 @@ pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row 
         kinds.extend(flood.kinds);
     }
     let mut row = Row { name: fault.name, felt: fault.felt, sent, overload, ..Row::default() };
-    account(&mut row, &kinds, &exchanges, began..over, fault.forgets);
+    let forgets = fault.forgets + world.lab.redis.forgot();
+    account(&mut row, &kinds, &exchanges, began..over, forgets);
     row.recovered = recovered(&kinds[..steady], &exchanges, over);
     row.told = world.lab.envoys.iter().zip(logged).flat_map(|(envoy, from)| told(envoy, from)).collect();
     row

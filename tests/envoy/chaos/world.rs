@@ -43,6 +43,11 @@ pub trait Store: Sized + Send + 'static {
     /// The Envoys are there.
     fn meet(&mut self, _: &[Envoy]) {}
 
+    /// The number of times that the store has forgotten what it knew, beyond those of the last fault.
+    fn forgot(&mut self) -> u32 {
+        0
+    }
+
     /// The requests that the last fault sent by itself.
     fn flood(&mut self) -> Option<Flood> {
         None
