@@ -120,6 +120,11 @@ fn everything(texts: &[(String, String)]) -> String {
                     policy[name] = format!("{index}-{own}").into();
                 }
             }
+            for closed in
+                policy.pointer_mut("/ban/scope").and_then(|scope| scope.as_array_mut()).into_iter().flatten()
+            {
+                *closed = format!("{index}-{}", closed.as_str().expect("a name")).into();
+            }
             // The whole has no regions.
             policy.as_object_mut().expect("a policy").remove("regions");
             policies.push(policy);
