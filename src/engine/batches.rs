@@ -2,9 +2,9 @@
 //! Batches: made, sent, and answered or lost.
 
 use super::clock::Now;
-use super::dispatch::{Batch, Completed, Due, End, UsageEnd, Work, tasks};
 use super::failure::StoreFailure;
 use super::metrics::Usage;
+use super::store::{Batch, Completed, Due, End, UsageEnd, Work, tasks};
 use super::{BatchId, Engine, Outgoing};
 use crate::time::Micros;
 
@@ -20,43 +20,43 @@ impl Engine {
     /// The next batch to send, if one may be sent now.
     pub fn next_batch(&mut self, now: Micros) -> Option<Outgoing> {
         let now = self.clock.at(now);
-        let batch = self.stores.turns().find_map(|store| self.next_batch_to(store, now));
+        let batch = self.stores.turns().find_map(|number| self.next_batch_to(number, now));
         batch.or_else(|| self.usage_batch(now))
     }
 
-    /// The next batch to this store.
-    fn next_batch_to(&mut self, store: u8, now: Now) -> Option<Outgoing> {
+    /// The next batch to the store of this number.
+    fn next_batch_to(&mut self, number: u8, now: Now) -> Option<Outgoing> {
         loop {
-            let dispatch = self.stores.get(store)?;
-            let taken = dispatch.take(&|stream| self.requests.waits(stream), now);
-            let Some((slots, mut batch)) = taken else { return self.journal_batch(store, now) };
+            let store = self.stores.get(number)?;
+            let taken = store.take(&|stream| self.requests.waits(stream), now);
+            let Some((slots, mut batch)) = taken else { return self.journal_batch(number, now) };
             self.requests.serve(&mut batch, now);
             self.carry(now);
             if batch.is_empty() {
                 continue;
             }
-            let dispatch = self.stores.get(store)?;
+            let store = self.stores.get(number)?;
             let mut prepare = |task: &mut _| self.requests.ask_in_advance(task, now);
-            let (mut body, unfit) = dispatch.encode(&mut batch, &mut prepare, now);
+            let (mut body, unfit) = store.encode(&mut batch, &mut prepare, now);
             // Of those that do not fit, only the first was prepared.
             let prepared = unfit.first().into_iter().flat_map(|command| &command.tasks);
             prepared.for_each(|task| self.requests.not_sent(task));
-            dispatch.requeue_unfit(slots, unfit);
+            store.requeue_unfit(slots, unfit);
             self.requests.sent(&batch);
-            let journal = dispatch.add_journal(slots, &batch, &mut body.bytes, now);
-            let overdue = dispatch.deadline(now);
-            return Some(dispatch.send((store, slots), (batch, journal), body.bytes, overdue, now));
+            let journal = store.add_journal(slots, &batch, &mut body.bytes, now);
+            let overdue = store.deadline(now);
+            return Some(store.send((number, slots), (batch, journal), body.bytes, overdue, now));
         }
     }
 
     /// A batch that has only entries of the journal, if it is time for one.
-    fn journal_batch(&mut self, store: u8, now: Now) -> Option<Outgoing> {
-        let dispatch = self.stores.get(store)?;
-        let slots = dispatch.journal_slots(now)?;
+    fn journal_batch(&mut self, number: u8, now: Now) -> Option<Outgoing> {
+        let store = self.stores.get(number)?;
+        let slots = store.journal_slots(now)?;
         let (batch, mut body) = (Batch::new(), Vec::new());
-        let journal = dispatch.add_journal(slots, &batch, &mut body, now);
-        let overdue = dispatch.deadline(now);
-        Some(dispatch.send((store, slots), (batch, journal), body, overdue, now))
+        let journal = store.add_journal(slots, &batch, &mut body, now);
+        let overdue = store.deadline(now);
+        Some(store.send((number, slots), (batch, journal), body, overdue, now))
     }
 
     /// The next write of the usage journal, if it is time for one. Breakers do not stop it: they ask again only about requests, and there
@@ -77,19 +77,19 @@ impl Engine {
     /// The connection of a batch is open: what waits can be sent.
     pub fn connected(&mut self, id: BatchId, now: Micros) {
         self.happens(now, |engine, now| {
-            let Some((store, dispatch)) = engine.stores.of_batch(id) else { return };
-            let completed = dispatch.connected(id, &|stream| engine.requests.waits(stream), now);
-            engine.complete(store, completed, now);
+            let Some((number, store)) = engine.stores.of_batch(id) else { return };
+            let completed = store.connected(id, &|stream| engine.requests.waits(stream), now);
+            engine.complete(number, completed, now);
         });
     }
 
     /// The bridge answered a batch with these RESP replies. Returns whether the connection is good enough for the next batch.
     pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) -> bool {
         self.happens(now, |engine, now| {
-            let Some((store, dispatch)) = engine.stores.of_batch(id) else { return false };
-            let completed = dispatch.replied((id, replies), &|stream| engine.requests.waits(stream), now);
+            let Some((number, store)) = engine.stores.of_batch(id) else { return false };
+            let completed = store.replied((id, replies), &|stream| engine.requests.waits(stream), now);
             let is_good = !completed.bad_connection;
-            engine.complete(store, completed, now);
+            engine.complete(number, completed, now);
             is_good
         })
     }
@@ -97,9 +97,9 @@ impl Engine {
     /// A batch got no answer, or could not be sent.
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
         self.happens(now, |engine, now| {
-            let Some((store, dispatch)) = engine.stores.of_batch(id) else { return };
-            let completed = dispatch.failed(id, failure, now);
-            engine.complete(store, completed, now);
+            let Some((number, store)) = engine.stores.of_batch(id) else { return };
+            let completed = store.failed(id, failure, now);
+            engine.complete(number, completed, now);
         });
     }
 
@@ -121,8 +121,8 @@ impl Engine {
         !self.in_flight() && self.usage_waiting() == 0
     }
 
-    /// Carries the result of a batch to this store to its requests.
-    pub(super) fn complete(&mut self, store: u8, completed: Completed, now: Now) {
+    /// Carries the result of a batch to the store of this number to its requests.
+    pub(super) fn complete(&mut self, number: u8, completed: Completed, now: Now) {
         let Completed { commands, ends, not_run, asked, .. } = completed;
         if let Some((usage, end)) = self.requests.tally.usage.as_mut().zip(completed.usage) {
             match end {
@@ -141,14 +141,14 @@ impl Engine {
         for not_run in not_run {
             self.requests.not_run(not_run);
         }
-        if let Some(store) = self.stores.get(store) {
+        if let Some(store) = self.stores.get(number) {
             store.recycle(commands);
         }
         if completed.opened {
-            self.requests.stop_all_waiting(store, now);
+            self.requests.stop_all_waiting(number, now);
         }
         if completed.recovered {
-            self.requests.store_recovered(store);
+            self.requests.store_recovered(number);
         }
         self.requests.ask_again(&mut self.stores, now);
     }

@@ -2,9 +2,9 @@
 //! Values for the statistics and the log of the host.
 
 use super::Engine;
-use super::dispatch::Outage;
 use super::failure::StoreFailure;
 use super::metrics::{self, Counters, Event};
+use super::store::Outage;
 use crate::policy::{Mode, OnFailure, Policy};
 use crate::time::Micros;
 

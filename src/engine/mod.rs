@@ -18,16 +18,17 @@
 //! | module | what is inside |
 //! |---|---|
 //! | `inputs`, `batches`, `exports` | the calls of the host: about requests, about batches, for its statistics |
-//! | `requests` | the requests' life: submitted, decided, held, released, closed; what is known without asking |
-//! | `dispatch` | a store: queues, batches in flight, congestion window, breakers, replies |
-//! | `stores` | the dispatches to all stores |
+//! | `request` | the life of requests: submitted, decided, held, released, closed |
+//! | `subject` | what is known of a subject without asking |
+//! | `store` | one store: queues, batches in flight, congestion window, breakers, replies |
+//! | `stores` | the stores of a worker |
 //! | `pool`, `pipeline`, `greeting` | the host's connections to the stores |
 //! | `timer` | the timer of the plugin |
 //! | `metrics`, `report` | what is measured; when it is exported, and the log |
 //! | `failure` | what can go wrong with the store, and what to do about it |
 //! | `clock`, `generations` | what the modules share |
 //!
-//! The interface between the first two is small. The dispatch reports the `End` of each task. The requests report refunds,
+//! The interface between the first two is small. The store reports the `End` of each task. The requests report refunds,
 //! and which requests no longer wait. [`Engine`] only carries these from one to the other.
 //!
 //! A request is decided exactly once. If its grant arrives after that, the charge stays if the request was admitted, and is
@@ -64,7 +65,6 @@
 
 mod batches;
 mod clock;
-mod dispatch;
 mod exports;
 mod failure;
 mod generations;
@@ -74,8 +74,10 @@ mod metrics;
 mod pipeline;
 mod pool;
 mod report;
-mod requests;
+mod request;
+mod store;
 mod stores;
+mod subject;
 mod timer;
 
 use std::rc::Rc;
@@ -85,13 +87,12 @@ use crate::response::{Headers, PolicyDenial, Rejection};
 use crate::time::Micros;
 
 use clock::{LOOK, TICK};
-use dispatch::{Dispatch, Due, Settlement};
 use metrics::Usage;
-use requests::{Effect, Requests};
+use request::{Effect, Requests};
+use store::{Due, Settlement, Store};
 use stores::Stores;
 
 pub use clock::{Clock, Now};
-pub use dispatch::{Outage, Slots};
 pub use failure::StoreFailure;
 pub use greeting::{greeting, refusal};
 pub use metrics::{
@@ -100,6 +101,7 @@ pub use metrics::{
 pub use pipeline::{Pipeline, Unexpected};
 pub use pool::{NoConnection, Output, Pool, Purpose, Transport};
 pub use report::{Export, Report};
+pub use store::{Outage, Slots};
 pub use timer::Timer;
 
 /// The host's name for one request.
@@ -199,10 +201,10 @@ impl Engine {
         self.requests.expire_queued(now);
         self.requests.end_leases(now);
         self.requests.renew(now);
-        for store in self.stores.turns() {
-            let Some(dispatch) = self.stores.get(store) else { continue };
-            let completed = dispatch.tick(now);
-            self.complete(store, completed, now);
+        for number in self.stores.turns() {
+            let Some(store) = self.stores.get(number) else { continue };
+            let completed = store.tick(now);
+            self.complete(number, completed, now);
             // The breakers learn which requests no longer wait before a request asks again.
             self.carry(now);
         }
@@ -221,7 +223,7 @@ impl Engine {
             self.requests.next_held(),
             self.requests.next_of_bodies(),
             self.requests.permit_queues.next(),
-            self.stores.iter().filter_map(Dispatch::opens).min(),
+            self.stores.iter().filter_map(Store::opens).min(),
             self.requests.next_sync(),
             self.requests.next_renewal(),
             self.requests.tally.usage.as_ref().and_then(Usage::due),

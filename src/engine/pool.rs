@@ -32,8 +32,8 @@
 use std::mem;
 
 use super::clock::{Clock, Now};
-use super::dispatch::Slots;
 use super::failure::StoreFailure;
+use super::store::Slots;
 use crate::time::Micros;
 
 /// A connection of this age gets a successor.
@@ -147,7 +147,7 @@ struct Waiting<B> {
 }
 
 #[derive(Default)]
-struct Store {
+struct ToStore {
     /// Until then no connection is opened beside the open ones, in uptime.
     retry_at: Micros,
     /// Until then none is requested for suspect slots, in uptime.
@@ -161,7 +161,7 @@ pub struct Pool<T: Transport> {
     /// The host's part.
     pub transport: T,
     clock: Clock,
-    stores: Vec<Store>,
+    stores: Vec<ToStore>,
     /// In the order in which they were opened.
     connections: Vec<Connection<T>>,
     waiting: Vec<Waiting<T::Batch>>,
@@ -195,7 +195,7 @@ impl<T: Transport> Pool<T> {
 
     /// Adds a store, and returns its number.
     pub fn add_store(&mut self) -> usize {
-        self.stores.push(Store::default());
+        self.stores.push(ToStore::default());
         self.stores.len() - 1
     }
 

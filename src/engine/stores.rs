@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The stores of a worker, and what is on its way to each. Each has a [`Dispatch`] of its own: task queues, congestion window, breakers,
-//! deadline. So a store that is slow or unavailable does not affect the others.
+//! The stores of a worker. Each [`Store`] has task queues, a congestion window, breakers and a deadline of its own. So a store that is slow or unavailable does not affect the others.
 
 use std::rc::Rc;
 
 use super::BatchId;
 use super::clock::Now;
-use super::dispatch::{Dispatch, NotAsked, Outage, Slots, Waiter, store_of};
 use super::failure::StoreFailure;
+use super::store::{NotAsked, Outage, Slots, Store, Waiter, store_of};
 use crate::config::Config;
 use crate::policy::Check;
 use crate::time::Micros;
@@ -16,7 +15,7 @@ use crate::time::Micros;
 #[derive(Debug)]
 pub(super) struct Stores {
     /// In the order of the configuration: the first is that of this region.
-    all: Vec<Dispatch>,
+    all: Vec<Store>,
     /// The store that is asked first for a batch to send. It changes, so that none always comes last.
     first: u8,
 }
@@ -24,45 +23,45 @@ pub(super) struct Stores {
 impl Stores {
     pub fn new(config: &Rc<Config>, seed: u64) -> Self {
         let regions = config.regions.all.iter().zip(0_u8..);
-        let dispatch = |(region, store): (_, u8)| {
-            Dispatch::new(Rc::clone(config), store, region, seed.rotate_left(store.into()))
+        let store = |(region, number): (_, u8)| {
+            Store::new(Rc::clone(config), number, region, seed.rotate_left(number.into()))
         };
-        Self { all: regions.map(dispatch).collect(), first: 0 }
+        Self { all: regions.map(store).collect(), first: 0 }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Dispatch> {
+    pub fn iter(&self) -> impl Iterator<Item = &Store> {
         self.all.iter()
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Dispatch> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Store> {
         self.all.iter_mut()
     }
 
     /// The store of this region, which has the journal.
-    pub fn own(&mut self) -> Option<&mut Dispatch> {
+    pub fn own(&mut self) -> Option<&mut Store> {
         self.all.first_mut()
     }
 
-    pub fn get(&mut self, store: u8) -> Option<&mut Dispatch> {
+    pub fn get(&mut self, store: u8) -> Option<&mut Store> {
         self.all.get_mut(usize::from(store))
     }
 
-    pub fn peek(&self, store: u8) -> Option<&Dispatch> {
+    pub fn peek(&self, store: u8) -> Option<&Store> {
         self.all.get(usize::from(store))
     }
 
     /// The store that this check is about.
-    pub fn of(&self, check: &Check) -> Option<&Dispatch> {
+    pub fn of(&self, check: &Check) -> Option<&Store> {
         self.peek(check.store)
     }
 
     /// The same.
-    pub fn of_mut(&mut self, check: &Check) -> Option<&mut Dispatch> {
+    pub fn of_mut(&mut self, check: &Check) -> Option<&mut Store> {
         self.get(check.store)
     }
 
     /// The store that a batch was sent to, and its number.
-    pub fn of_batch(&mut self, id: BatchId) -> Option<(u8, &mut Dispatch)> {
+    pub fn of_batch(&mut self, id: BatchId) -> Option<(u8, &mut Store)> {
         let store = u8::try_from(store_of(id)).ok()?;
         Some((store, self.get(store)?))
     }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use super::catalogue::{Event, Kind, Reading, Row};
 use crate::engine::Engine;
-use crate::engine::dispatch::Dispatch;
+use crate::engine::store::Store;
 
 /// Declares the metrics: those that the engine has, each with its value, and those that are counted or recorded on an [`Event`].
 macro_rules! metrics {
@@ -79,7 +79,7 @@ metrics! {
         Counter top_denied_replaced = engine.requests.tally.top_denied.as_ref().map_or(0, |top| top.total.1), "Subjects that left that list for others, because it was full.";
         Gauge on_lease = engine.on_lease(), "Units on lease now.";
         Gauge breaker_open = engine.open_breakers(), "Open breakers: 1 for each worker that does not ask Redis at all, and 1 for each 64th of the slots that a worker does not ask about.";
-        Gauge not_asking = u64::from(!engine.is_retired && engine.stores.peek(0).is_some_and(Dispatch::is_not_asking)), "Workers that do not ask Redis at all.";
+        Gauge not_asking = u64::from(!engine.is_retired && engine.stores.peek(0).is_some_and(Store::is_not_asking)), "Workers that do not ask Redis at all.";
         Gauge policies_off = engine.policies_off(), "Policies that do not limit, because a breaker is open and their `on_failure` is `allow`; each worker counts its own.";
         Gauge waiting = engine.queued(), "Requests that wait for a permit of a `concurrency` limit.";
         Gauge asking = engine.requests.waiting() as u64, "Requests that wait for Redis.";

@@ -130,7 +130,7 @@ fn a_subject_that_would_hardly_use_a_lease_gets_none() {
     }
 }
 
-/// The size of a lease follows the subject: see `engine/requests/lease.rs`.
+/// The size of a lease follows the subject: see `engine/subject/lease.rs`.
 #[test]
 fn a_lease_that_is_half_used_is_kept_and_one_that_is_used_less_is_halved() {
     for (used, size) in [(0, 4), (3, 4), (4, 8), (5, 8), (8, 8)] {

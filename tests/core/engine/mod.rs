@@ -18,7 +18,7 @@
 //! | `bans.rs` | the bans that a worker knows of |
 //! | `priority.rs` | requests of several classes of one subject |
 //! | `scales.rs` | subjects whose limits are multiplied |
-//! | `dispatch.rs` | the times at which the store is asked, the number of tasks at a time, and that a worker always comes back to it |
+//! | `store.rs` | the times at which the store is asked, the number of tasks at a time, and that a worker always comes back to it |
 //! | `congestion.rs` | the share of decisions that the store makes, of those that it can |
 //! | `enquiries.rs` | requests that only ask what is left |
 //! | `queues.rs` | requests that wait for a permit |
@@ -40,7 +40,6 @@ mod connections;
 mod conservation;
 mod delays;
 mod denials;
-mod dispatch;
 mod enquiries;
 mod failures;
 mod journal;
@@ -57,6 +56,7 @@ mod report;
 mod request_bodies;
 mod scales;
 mod settlements;
+mod store;
 mod usage;
 mod usage_journal;
 mod warnings;

@@ -6,9 +6,9 @@
 
 use std::rc::Rc;
 
-use crate::engine::dispatch::Due;
 use crate::engine::generations::Generations;
 use crate::engine::generations::Seed;
+use crate::engine::store::Due;
 use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter, Subject};
 use crate::policy::Check;
 use crate::time::Micros;
@@ -24,7 +24,7 @@ type Name = (usize, Vec<u8>);
 
 /// The subjects of requests since the store failed.
 #[derive(Debug)]
-pub(super) struct Local {
+pub(in crate::engine) struct Local {
     subjects: Generations<Name, Subject>,
     /// Entries of logs that count together with later ones, because there was no room.
     pub merged: u64,

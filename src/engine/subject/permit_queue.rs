@@ -24,17 +24,10 @@ use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::rc::Rc;
 
-use super::Requests;
-use super::request::{Request, State, Waiting};
-use crate::config::Config;
-use crate::decision::{CheckAnswer, Decision};
+use crate::decision::Decision;
 use crate::engine::StreamId;
-use crate::engine::clock::Now;
-use crate::engine::dispatch::NotAsked;
 use crate::engine::generations::Seed;
-use crate::engine::stores::Stores;
-use crate::limit::RetryAfter;
-use crate::policy::{Check, Mode, OnFailure, QueueSettings};
+use crate::policy::Check;
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
@@ -42,7 +35,7 @@ use crate::time::Micros;
 const MAX_QUEUED: usize = 4_096;
 
 /// At most this many requests of one queue ask together.
-const ASK_TOGETHER: usize = 16;
+pub(in crate::engine) const ASK_TOGETHER: usize = 16;
 
 /// The pauses after which a queue asks again.
 const SHORTEST: Micros = Micros::from_millis(20);
@@ -60,26 +53,26 @@ const AT_ONCE: Micros = Micros::ZERO;
 
 /// The state of a request in a permit queue.
 #[derive(Debug)]
-pub(super) struct Queued {
+pub(in crate::engine) struct Queued {
     /// Its queue.
-    key: Rc<Check>,
+    pub key: Rc<Check>,
     /// The index of its check that is denied.
-    place: usize,
+    pub place: usize,
     /// The store's last denial. Its client gets it if no permit comes in time.
-    denial: Decision,
+    pub denial: Decision,
     /// The uptime at which it has waited for long enough.
-    until: Micros,
+    pub until: Micros,
 }
 
 /// The permit queue of requests for one subject whose checks are alike.
 #[derive(Debug)]
-struct PermitQueue {
+pub(in crate::engine) struct PermitQueue {
     /// A check of these requests. They may differ in their costs: the permits of a subject are the same at any cost.
     key: Rc<Check>,
     /// Distinguishes queues that are due at the same time.
     number: u64,
     /// In the order in which they came.
-    requests: VecDeque<(u64, StreamId)>,
+    pub requests: VecDeque<(u64, StreamId)>,
     /// The number of requests whose checks are in flight.
     asking: usize,
     /// True if all checks have been granted until now.
@@ -94,6 +87,11 @@ struct PermitQueue {
 }
 
 impl PermitQueue {
+    /// So many requests at its head ask again.
+    pub const fn asks(&mut self, requests: usize) {
+        (self.asking, self.all_granted) = (requests, true);
+    }
+
     /// A request no longer asks.
     fn answered(&mut self, granted: bool) {
         self.asking = self.asking.saturating_sub(1);
@@ -169,6 +167,16 @@ impl PermitQueues {
         Micros::earliest([due, self.ends.first().map(|((end, _), ())| *end)])
     }
 
+    /// The next request that has waited for long enough.
+    pub fn expired(&self, now: Micros) -> Option<(Micros, StreamId)> {
+        self.ends.first().map(|(end, ())| *end).filter(|(until, _)| *until <= now)
+    }
+
+    /// Forgets the end of a request that is in no queue.
+    pub fn forget(&mut self, end: (Micros, StreamId)) {
+        self.ends.remove(&end);
+    }
+
     /// The uptime from which a queue may ask after its pause.
     const fn asks_from(&self) -> Micros {
         self.taken.since(BURST)
@@ -184,11 +192,11 @@ impl PermitQueues {
         Some(queue.denial.clone())
     }
 
-    fn queue_of(&mut self, key: &Check) -> Option<&mut PermitQueue> {
+    pub fn queue_of(&mut self, key: &Check) -> Option<&mut PermitQueue> {
         self.by_tag.get_mut(&key.tag)?.iter_mut().find(|queue| queue.is_of(key))
     }
 
-    fn remove(&mut self, key: &Check) {
+    pub fn remove(&mut self, key: &Check) {
         let Some(queues) = self.by_tag.get_mut(&key.tag) else { return };
         queues.retain(|queue| !queue.is_of(key));
         if queues.is_empty() {
@@ -197,7 +205,7 @@ impl PermitQueues {
     }
 
     /// If all that asked are answered, the queue asks again now, or after a pause.
-    fn plan(&mut self, key: &Check, now: Micros) {
+    pub fn plan(&mut self, key: &Check, now: Micros) {
         let queue =
             self.by_tag.get_mut(&key.tag).and_then(|queues| queues.iter_mut().find(|queue| queue.is_of(key)));
         let Some(queue) = queue else { return };
@@ -238,7 +246,7 @@ impl PermitQueues {
     }
 
     /// A request joins the queue of its subject, unless it is full. Returns `true` if it has joined.
-    fn join(&mut self, (arrived, stream): (u64, StreamId), queued: &Queued, max_waiting: usize) -> bool {
+    pub fn join(&mut self, (arrived, stream): (u64, StreamId), queued: &Queued, max_waiting: usize) -> bool {
         if self.ends.len() >= MAX_QUEUED {
             return false;
         }
@@ -269,7 +277,7 @@ impl PermitQueues {
     }
 
     /// A request in a queue is denied: it `asked`, or has just joined.
-    fn denied(&mut self, queued: &Queued, asked: bool, now: Micros) {
+    pub fn denied(&mut self, queued: &Queued, asked: bool, now: Micros) {
         let Some(queue) = self.queue_of(&queued.key) else { return };
         if asked {
             queue.answered(false);
@@ -281,7 +289,7 @@ impl PermitQueues {
     }
 
     /// A request leaves its queue. If it was asking, `granted` says whether it was granted.
-    pub(super) fn leave(&mut self, stream: StreamId, queued: &Queued, granted: Option<bool>, now: Micros) {
+    pub fn leave(&mut self, stream: StreamId, queued: &Queued, granted: Option<bool>, now: Micros) {
         self.ends.remove(&(queued.until, stream));
         let Some(queue) = self.queue_of(&queued.key) else { return };
         if let Some(granted) = granted {
@@ -292,148 +300,4 @@ impl PermitQueues {
             self.plan(&queued.key, now);
         }
     }
-}
-
-impl Requests {
-    /// A request is about to be decided. Returns whether it waits for a permit instead.
-    pub(super) fn queue(&mut self, stream: StreamId, now: Now) -> bool {
-        if !self.config.queues {
-            return false;
-        }
-        let Some(request) = self.requests.get_mut(&stream) else { return false };
-        let denied = denied_by_queue(request, &self.config);
-        let (came, number) = request.arrived;
-        let State::Waiting(waiting) = &mut request.state else { return false };
-        // If it has waited in a queue before, it has asked again.
-        let former = waiting.queued.take();
-        let until =
-            |queue: &QueueSettings| former.as_ref().map_or(came.plus(queue.max_wait), |queued| queued.until);
-        let denied = denied.filter(|(_, queue, _)| until(queue) > now.uptime);
-        let Some((place, queue, denial)) = denied else {
-            if let Some(queued) = former {
-                let answer =
-                    request.checks.get(queued.place).and_then(|policy_check| policy_check.answer.as_ref());
-                let granted = answer.and_then(CheckAnswer::decision).is_none_or(|decision| decision.granted);
-                self.permit_queues.leave(stream, &queued, Some(granted), now.uptime);
-            }
-            return false;
-        };
-        let Some(policy_check) = request.checks.get_mut(place) else { return false };
-        let until = until(&queue);
-        let is_new = former.is_none();
-        let queued = match former {
-            Some(queued) => Box::new(Queued { denial, ..*queued }),
-            None => {
-                let key = Rc::clone(&policy_check.check);
-                Box::new(Queued { key, place, denial, until })
-            }
-        };
-        if is_new && !self.permit_queues.join((number, stream), &queued, queue.max_waiting) {
-            return false;
-        }
-        policy_check.answer = None;
-        self.permit_queues.denied(&queued, !is_new, now.uptime);
-        request.state = State::Queued(queued);
-        true
-    }
-
-    /// Asks the stores again about the requests at the heads of the queues that are due.
-    pub fn ask_again(&mut self, stores: &mut Stores, now: Now) {
-        while let Some(key) = self.permit_queues.pop_due(now.uptime) {
-            if let Err(NotAsked::Overloaded) = stores.admits(&key, now) {
-                // It waits for another pause.
-                self.permit_queues.plan(&key, now.uptime);
-                continue;
-            }
-            for stream in self.resume(&key) {
-                self.ask(stream, stores, now);
-            }
-        }
-    }
-
-    /// The requests at the head of a queue ask again. Returns them.
-    fn resume(&mut self, key: &Check) -> Vec<StreamId> {
-        let Some(queue) = self.permit_queues.queue_of(key) else { return Vec::new() };
-        let mut cost = None;
-        let mut streams = Vec::new();
-        for &(_, stream) in queue.requests.iter().take(ASK_TOGETHER) {
-            let Some(request) = self.requests.get_mut(&stream) else { continue };
-            let State::Queued(queued) = &request.state else { continue };
-            let asks_for = request.checks.get(queued.place).map(|policy_check| policy_check.check.cost);
-            // Requests of one cost share a task, and get its grants in their order.
-            if *cost.get_or_insert(asks_for) != asks_for {
-                break;
-            }
-            let asks = State::Waiting(Waiting::default());
-            if let State::Queued(queued) = mem::replace(&mut request.state, asks) {
-                request.state = State::Waiting(Waiting { queued: Some(queued), ..Waiting::default() });
-            }
-            streams.push(stream);
-        }
-        if streams.is_empty() {
-            self.permit_queues.remove(key);
-            return streams;
-        }
-        (queue.asking, queue.all_granted) = (streams.len(), true);
-        self.waiting = self.waiting.saturating_add(streams.len());
-        streams
-    }
-
-    /// Rejects the requests that have waited for long enough.
-    pub fn expire_queued(&mut self, now: Now) {
-        while let Some(&((until, stream), ())) =
-            self.permit_queues.ends.first().filter(|((until, _), ())| *until <= now.uptime)
-        {
-            self.end_queue(stream, now);
-            self.permit_queues.ends.remove(&(until, stream));
-        }
-    }
-
-    /// A request in a queue, if it is in one, waits no longer: it is rejected by the last denial.
-    pub fn end_queue(&mut self, stream: StreamId, now: Now) {
-        let Some(request) = self.requests.get_mut(&stream) else { return };
-        let (queued, asked) = match mem::replace(&mut request.state, State::Waiting(Waiting::default())) {
-            State::Queued(queued) => (queued, false),
-            State::Waiting(Waiting { queued: Some(queued), .. }) => (queued, true),
-            other => return request.state = other,
-        };
-        if let Some(policy_check) = request.checks.get_mut(queued.place) {
-            policy_check.answer = Some(CheckAnswer::Store(queued.denial.clone()));
-        }
-        if !asked {
-            self.waiting = self.waiting.saturating_add(1);
-        }
-        // It came too long ago to join a permit queue again.
-        request.arrived.0 = Micros::ZERO;
-        self.permit_queues.leave(stream, &queued, asked.then_some(false), now.uptime);
-        self.decide(stream, now);
-    }
-}
-
-/// Returns the check for whose permit a request may wait: the only one that rejects it, and only because of limits that have a queue. The
-/// stricter of their settings apply.
-fn denied_by_queue(request: &Request, config: &Config) -> Option<(usize, QueueSettings, Decision)> {
-    if request.is_quota_request {
-        return None;
-    }
-    let mut denied = None;
-    for (place, policy_check) in request.checks.iter().enumerate() {
-        match policy_check.answer.as_ref()? {
-            _ if policy_check.check.mode != Mode::Enforce => {}
-            CheckAnswer::Unavailable if config.on_failure(&policy_check.check) != OnFailure::Deny => {}
-            CheckAnswer::Store(decision) if !decision.granted && denied.is_none() => {
-                denied = Some((place, &policy_check.check, decision));
-            }
-            answer if answer.decision().is_some_and(|decision| decision.granted) => {}
-            _ => return None,
-        }
-    }
-    let (place, check, decision) = denied.filter(|(_, _, decision)| !decision.is_banned())?;
-    let mut strictest = None::<QueueSettings>;
-    let violated = decision.limits.iter().zip(config.queues_of(check));
-    for (_, queue) in violated.filter(|(status, _)| status.retry_after != RetryAfter::Now) {
-        let queue = (*queue)?;
-        strictest = Some(strictest.map_or(queue, |other| other.stricter(queue)));
-    }
-    Some((place, strictest?, decision.clone()))
 }

@@ -35,7 +35,7 @@ const NEVER: Micros = Micros::from_secs(60);
 
 /// The subjects that are denied for now.
 #[derive(Debug)]
-pub(super) struct Denied {
+pub(in crate::engine) struct Denied {
     subjects: Generations<Rc<Check>, Denial>,
     /// The latest time seen: an earlier one means that the clock was set back.
     latest: Micros,
@@ -144,7 +144,7 @@ fn certain(limits: &[Limit], decision: &Decision) -> Option<Micros> {
 }
 
 /// The same status, `elapsed` later.
-pub(super) fn later(status: LimitStatus, elapsed: Micros) -> LimitStatus {
+pub(in crate::engine) fn later(status: LimitStatus, elapsed: Micros) -> LimitStatus {
     LimitStatus {
         remaining: status.remaining,
         retry_after: shorter(status.retry_after, elapsed),

@@ -10,10 +10,10 @@
 //! again, and those for which no request waits any more are dropped. So the time to connect does not count as the store's.
 
 use super::batch::{Batch, tasks};
+use super::breakers::{BySlots, Slots};
 use super::congestion::{Congestion, MAX_BATCHES, Sample};
 use super::journal::Entry;
 use super::queue::TaskQueue;
-use super::slots::{BySlots, Slots};
 use crate::engine::BatchId;
 use crate::engine::clock::Now;
 use crate::policy::Check;

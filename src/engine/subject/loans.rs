@@ -38,7 +38,7 @@ pub(in crate::engine) struct Loan {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Loans {
+pub(in crate::engine) struct Loans {
     stores: u8,
     interval: Micros,
     subjects: HashMap<Subject, Demand, Seed>,

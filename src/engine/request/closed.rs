@@ -2,11 +2,11 @@
 //! The stream of a request is closed. The engine settles what the request took, and forgets it as soon as no batch in flight asks
 //! about it.
 
-use super::request::{AwaitsBody, PolicyCheck, Receipt, Request, State, Waiting};
+use super::state::{AwaitsBody, PolicyCheck, Receipt, Request, State, Waiting};
 use super::{Effect, Requests};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
-use crate::engine::dispatch::Due;
+use crate::engine::store::Due;
 
 impl Requests {
     /// The stream is closed, however it ended.

@@ -4,17 +4,18 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::lease::Unused;
-use super::request::{Receipt, Request, State};
+use super::Requests;
+use super::state::{Receipt, Request, State};
 use super::submitted::fall_back;
-use super::{Requests, lease};
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
-use crate::engine::dispatch::{Due, End, NotRun, Task, Waiter, Work, count};
 use crate::engine::failure::StoreFailure;
 use crate::engine::metrics::UnitKind;
+use crate::engine::store::{Due, End, NotRun, Task, Waiter, Work, count};
 use crate::engine::stores::Stores;
+use crate::engine::subject::lease;
+use crate::engine::subject::lease::Unused;
 use crate::limit::{Limit, Outcome};
 use crate::policy::{Check, Lease, Mode};
 use crate::time::Micros;

@@ -6,11 +6,11 @@ use std::mem;
 use std::rc::Rc;
 
 use super::Requests;
-use super::lease::Served;
 use super::submitted::{deny_in_pause, enforced};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
-use crate::engine::dispatch::{Batch, Task, Waiter, Work, count, tasks};
+use crate::engine::store::{Batch, Task, Waiter, Work, count, tasks};
+use crate::engine::subject::lease::Served;
 
 impl Requests {
     /// Decides the requests of a batch that have an answer by now, because their subject was denied meanwhile or a lease was granted.

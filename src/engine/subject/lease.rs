@@ -22,8 +22,8 @@ use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::rc::Rc;
 
+use super::RegionUnits;
 use super::denied;
-use super::region_units::RegionUnits;
 use crate::decision::{Decision, LimitStatus};
 use crate::engine::generations::Seed;
 use crate::inline_vec::InlineVec;
@@ -46,7 +46,7 @@ const MAX_PAUSE: Micros = Micros::from_millis(250);
 
 /// The leases of one worker.
 #[derive(Debug)]
-pub(super) struct Leases {
+pub(in crate::engine) struct Leases {
     subjects: HashMap<Subject, Leased, Seed>,
     /// When to look at each subject again. The number tells apart subjects that are due at the same time.
     ends: SortedMap<(Micros, u64), Subject>,
@@ -125,7 +125,7 @@ impl Leased {
 
 /// The status of the limits, for a worker that holds this many units in addition to what `receipt` left. None of the limits is of
 /// permits: these are not leased.
-pub(super) fn statuses(receipt: &Outcome, limits: &[Limit], held: u64) -> InlineVec<LimitStatus> {
+pub(in crate::engine) fn statuses(receipt: &Outcome, limits: &[Limit], held: u64) -> InlineVec<LimitStatus> {
     let status = |(limit, answer): (&Limit, &LimitOutcome)| {
         let remaining = answer.remaining.saturating_add_unsigned(held);
         // The limit may have filled up since the units were taken: never report more than it can hold.
@@ -154,7 +154,7 @@ impl Grant {
 }
 
 /// A request served from a lease.
-pub(super) struct Served {
+pub(in crate::engine) struct Served {
     pub decision: Decision,
     pub receipt: Rc<Outcome>,
 }
@@ -410,7 +410,7 @@ fn units(requests: u32, check: &Check) -> u64 {
 }
 
 /// Units of a grant that were not used.
-pub(super) struct Unused {
+pub(in crate::engine) struct Unused {
     pub check: Rc<Check>,
     pub receipt: Rc<Outcome>,
     pub units: u64,

@@ -4,11 +4,11 @@
 use std::mem;
 use std::rc::Rc;
 
-use super::queued::Queued;
 use crate::body::Ids;
 use crate::config::Config;
 use crate::decision::CheckAnswer;
 use crate::engine::metrics::Tally;
+use crate::engine::subject::permit_queue::Queued;
 use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
 use crate::policy::settle::Settling;

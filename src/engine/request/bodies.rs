@@ -14,14 +14,14 @@ use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
-use super::request::{AwaitsBody, PolicyCheck, Request, State, Waiting};
+use super::state::{AwaitsBody, PolicyCheck, Request, State, Waiting};
 use super::submitted::enforced;
 use super::{Effect, Requests};
 use crate::config::BeforeBody;
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::clock::Now;
-use crate::engine::dispatch::{Task, Waiter};
 use crate::engine::generations::Seed;
+use crate::engine::store::{Task, Waiter};
 use crate::engine::stores::Stores;
 use crate::engine::{Action, Release, StreamId};
 use crate::limit::{Outcome, RetryAfter};

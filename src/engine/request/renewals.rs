@@ -8,11 +8,11 @@
 
 use std::rc::Rc;
 
-use super::request::{PolicyCheck, Receipt};
+use super::state::{PolicyCheck, Receipt};
 use super::{Effect, Requests};
 use crate::config::Config;
 use crate::engine::clock::Now;
-use crate::engine::dispatch::{Due, End, Settlement, Waiter};
+use crate::engine::store::{Due, End, Settlement, Waiter};
 use crate::limit::Outcome;
 use crate::policy::Check;
 use crate::time::Micros;

@@ -15,10 +15,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::region_units::RegionUnits;
+use super::RegionUnits;
 use crate::config::Config;
-use crate::engine::dispatch::Charges;
 use crate::engine::generations::Seed;
+use crate::engine::store::Charges;
 use crate::inline_vec::InlineVec;
 use crate::policy::{Check, Subject};
 use crate::time::Micros;

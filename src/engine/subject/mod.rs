@@ -1,11 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Units of each policy in each other region.
+//! What a worker knows of a subject without asking the store.
+//!
+//! In: what requests ask, what the store answered, and the time. Out: an answer, or what is due to a store. It knows neither the requests
+//! nor the stores themselves. Each table has a bound of its own, and its module says what happens to the oldest when it is full.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `denied.rs` | until when a subject is denied |
+//! | `lease.rs` | units reserved in advance |
+//! | `loans.rs`, `debits.rs` | what this worker has borrowed from other regions, and what it has to charge there |
+//! | `local.rs` | what it counts by itself while the store is unavailable |
+//! | `permit_queue.rs` | the requests that wait for a permit of a `concurrency` limit |
+
+pub(super) mod debits;
+pub(super) mod denied;
+pub(super) mod lease;
+pub(super) mod loans;
+pub(super) mod local;
+pub(super) mod permit_queue;
 
 use crate::config::Config;
 
-/// See the [module](self).
+/// Units of each policy in each other region.
 #[derive(Debug, Default)]
-pub(super) struct RegionUnits {
+pub(in crate::engine) struct RegionUnits {
     stores: usize,
     /// For each policy those of each store; empty if the configuration has one region.
     values: Vec<u64>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The dispatch to a store: what waits to be sent ([`TaskQueue`]), which batches are in flight ([`InFlight`]), how many tasks
+//! One store: what waits to be sent ([`TaskQueue`]), which batches are in flight ([`InFlight`]), how many tasks
 //! may be in flight ([`congestion`]), and whether to ask at all ([`Breakers`]). It knows requests only by their numbers. It
-//! reports what has become of each task as an [`End`], for [`Requests`](super::requests::Requests).
+//! reports what has become of each task as an [`End`], for [`Requests`](super::request::Requests).
 
 mod batch;
 mod breaker;
@@ -12,7 +12,6 @@ mod journal;
 mod journal_batches;
 mod queue;
 mod replicas;
-mod slots;
 mod trials;
 
 use std::mem;
@@ -40,10 +39,9 @@ use queue::TaskQueue;
 use replicas::Replicas;
 
 pub(super) use batch::{Batch, Body, Command, Due, Settlement, Task, Waiter, Work, count, tasks};
-pub use breakers::Outage;
+pub(super) use breakers::BySlots;
+pub use breakers::{Outage, Slots};
 pub(super) use in_flight::store_of;
-pub(super) use slots::BySlots;
-pub use slots::Slots;
 
 /// A probe finds out whether the store answers again. Its tasks may be lost, so it carries at most this many settlements.
 const PROBE_SETTLEMENTS: usize = 1;
@@ -135,7 +133,7 @@ pub(super) struct Completed {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Dispatch {
+pub(super) struct Store {
     config: Rc<Config>,
     topology: Topology,
     deadline: Micros,
@@ -155,8 +153,8 @@ pub(super) struct Dispatch {
     pub samples: Samples,
 }
 
-impl Dispatch {
-    /// The dispatch to the store of this number, which is at `region`.
+impl Store {
+    /// The store of this number, which is at `region`.
     pub fn new(config: Rc<Config>, store: u8, region: &Region, seed: u64) -> Self {
         let (topology, deadline) = (region.topology, region.deadline);
         let queue = || TaskQueue::new(topology, Seed(seed));
@@ -263,7 +261,7 @@ impl Dispatch {
         if !self.breakers.sends(now.uptime) {
             return None;
         }
-        let take = |dispatch: &mut Self, slots| Some((slots, dispatch.take_of(slots, waits, now)?));
+        let take = |store: &mut Self, slots| Some((slots, store.take_of(slots, waits, now)?));
         take(self, Slots::Normal).or_else(|| take(self, Slots::Suspect))
     }
 

@@ -2,9 +2,9 @@
 //! When entries of the journal and writes of the usage journal are sent, and what their replies mean.
 
 use super::batch::{self, Batch, tasks};
+use super::breakers::Slots;
 use super::journal::Entry;
-use super::slots::Slots;
-use super::{Completed, Dispatch, StoreFailure, UsageEnd};
+use super::{Completed, Store, StoreFailure, UsageEnd};
 use crate::bridge;
 use crate::engine::clock::Now;
 use crate::engine::{BatchId, Outgoing};
@@ -12,7 +12,7 @@ use crate::policy::key;
 use crate::resp;
 use crate::time::Micros;
 
-impl Dispatch {
+impl Store {
     /// The uptime at which the journal gets a batch of its own, if that is only a matter of time.
     pub(super) fn journal_due(&self) -> Option<Micros> {
         let journal = self.journal.as_ref()?;

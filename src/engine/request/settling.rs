@@ -4,13 +4,13 @@
 
 use std::rc::Rc;
 
-use super::lease::Unused;
-use super::request::{PolicyCheck, Receipt};
+use super::state::{PolicyCheck, Receipt};
 use super::{Effect, Requests};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
-use crate::engine::dispatch::{Due, Settlement};
 use crate::engine::metrics::UnitKind;
+use crate::engine::store::{Due, Settlement};
+use crate::engine::subject::lease::Unused;
 use crate::inline_vec::InlineVec;
 use crate::policy::Check;
 use crate::policy::settle::{Fields, Settle, Settling, Watched};

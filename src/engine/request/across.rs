@@ -3,15 +3,16 @@
 
 use std::rc::Rc;
 
-use super::lease::Served;
-use super::loans::Loan;
-use super::request::{PolicyCheck, Receipt};
-use super::{Effect, Requests, debits};
+use super::state::{PolicyCheck, Receipt};
+use super::{Effect, Requests};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
-use crate::engine::dispatch::{Charges, Due, Settlement};
 use crate::engine::metrics::{Peer, UnitKind};
+use crate::engine::store::{Charges, Due, Settlement};
 use crate::engine::stores::Stores;
+use crate::engine::subject::debits;
+use crate::engine::subject::lease::Served;
+use crate::engine::subject::loans::Loan;
 use crate::limit::{Limit, Outcome};
 use crate::policy::{Across, Check, Mode};
 use crate::time::Micros;

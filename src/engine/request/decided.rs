@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::request::{PolicyCheck, State};
+use super::state::{PolicyCheck, State};
 use super::{Effect, Requests};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
-use crate::engine::dispatch::Due;
+use crate::engine::store::Due;
 use crate::engine::{Action, Release, StreamId};
 use crate::inline_vec::InlineVec;
 use crate::response::{self, Cause, Verdict};

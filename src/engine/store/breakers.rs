@@ -1,12 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The breakers of a store: one for the whole store, and one for each 64th of its slots. If a shard of a cluster is down,
 //! commands for its slots get errors, while the other shards answer.
+//!
+//! A batch is answered when all of its commands are, so one shard that hangs would delay every request that shares a batch with it. If the
+//! last answer of some slots was an error, these are therefore *suspect*: they have their own queue, batches and congestion window.
 
 use super::breaker::{Breaker, Carrier};
-use super::slots::Slots;
 use crate::engine::{BatchId, StreamId};
 use crate::policy::key;
 use crate::time::Micros;
+
+/// The slots of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slots {
+    /// The slots without a failure since their last answer.
+    Normal,
+    /// The slots whose last answer was an error.
+    Suspect,
+}
+
+/// One value for the normal slots, one for the suspect ones.
+#[derive(Debug)]
+pub(in crate::engine) struct BySlots<T> {
+    pub normal: T,
+    pub suspect: T,
+}
+
+impl<T> BySlots<T> {
+    pub const fn of(&self, slots: Slots) -> &T {
+        match slots {
+            Slots::Normal => &self.normal,
+            Slots::Suspect => &self.suspect,
+        }
+    }
+
+    pub const fn of_mut(&mut self, slots: Slots) -> &mut T {
+        match slots {
+            Slots::Normal => &mut self.normal,
+            Slots::Suspect => &mut self.suspect,
+        }
+    }
+}
 
 /// For how long breakers have been open, and how much of the store they cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +233,7 @@ fn part(tag: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::dispatch::breaker::SHORTEST_PAUSE;
+    use crate::engine::store::breaker::SHORTEST_PAUSE;
 
     /// Some tags in each 64th of the slots that has any.
     fn tags() -> std::collections::BTreeMap<u16, Vec<Vec<u8>>> {

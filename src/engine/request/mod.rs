@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requests' life: submitted, decided, perhaps held, released, closed. It decides by what is known without asking
-//! ([`Denied`], [`Leases`], [`Local`]) and by what the dispatch reports. It reports what others have to do: [`Release`]s to the
+//! ([`Denied`], [`Leases`], [`Local`]) and by what the stores report. It reports what others have to do: [`Release`]s to the
 //! host, [`Effect`]s to the stores.
 //!
 //! | file | what is inside |
 //! |---|---|
-//! | `request.rs` | one request: its checks, and its state |
+//! | `state.rs` | one request: its checks, and its state |
 //! | `submitted.rs`, `asked.rs`, `answered.rs`, `decided.rs`, `closed.rs` | the stages of its life, in this order |
 //! | `bodies.rs`, `queued.rs` | what a request may wait for before or after it is decided: its body, a permit |
-//! | `denied.rs`, `lease.rs`, `local.rs` | what is known without asking |
 //! | `settling.rs` | refunds, and the true cost of a request |
 //! | `renewals.rs` | the permits of requests that run longer than a permit lives |
-//! | `across.rs`, `loans.rs`, `debits.rs`, `region_units.rs` | limits that several regions share |
+//! | `across.rs` | limits that several regions share |
 
 mod across;
 mod answered;
 mod asked;
 mod bodies;
 mod closed;
-mod debits;
 mod decided;
-mod denied;
-mod lease;
-mod loans;
-mod local;
 mod queued;
-mod region_units;
 mod renewals;
-mod request;
 mod settling;
+mod state;
 mod submitted;
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::dispatch::Settlement;
 use super::generations::Seed;
 use super::metrics::Tally;
+use super::store::Settlement;
+use super::subject::RegionUnits;
+use super::subject::debits::Debits;
+use super::subject::denied::Denied;
+use super::subject::lease::Leases;
+use super::subject::loans::Loans;
+use super::subject::local::Local;
+use super::subject::permit_queue::PermitQueues;
 use super::{Release, StreamId};
 use crate::body::Ids;
 use crate::config::Config;
@@ -47,15 +47,8 @@ use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
 use bodies::Awaited;
-use debits::Debits;
-use denied::Denied;
-use lease::Leases;
-use loans::Loans;
-use local::Local;
-use queued::PermitQueues;
-use region_units::RegionUnits;
 use renewals::Renewals;
-use request::{AwaitsBody, Request, State};
+use state::{AwaitsBody, Request, State};
 
 /// The number of decided requests, by decision.
 #[derive(Clone, Copy, Debug, Default)]
