@@ -324,7 +324,11 @@ fn coding_agents() {
     let spent = r#"{"usage": {"input_tokens": 4990000, "output_tokens": 0}}"#;
     let spend = |number| ask(number, "k-2", answered("/v1/responses", body, JSON, spent, 40));
     assert_eq!(spend(0).status, 200);
-    eventually("the budget to be spent", || (spend(1).status == 429).then_some(()));
+    // A request that costs nothing shows when the response is charged: another one could be admitted before, and spend it twice.
+    let left = || ask(1, "k-2", answered("/v1/messages/count_tokens", body, JSON, counted, 40));
+    let left = || left().headers.get("anthropic-ratelimit-tokens-remaining").map(str::to_owned);
+    eventually("the budget to be spent", || (left().as_deref() == Some("10000")).then_some(()));
+    assert_eq!(spend(1).status, 429);
     assert!(spend(0).text().contains("rate_limit_exceeded"), "{}", spend(0).text());
     let other = ask(1, "k-2", answered("/v1/messages", body, STREAM, claude, 40));
     assert_eq!((other.status, other.text().contains("rate_limit_error")), (429, true), "{}", other.text());
