@@ -87,9 +87,17 @@ pub fn bulk_int(out: &mut Vec<u8>, number: i64) {
 }
 
 fn header(out: &mut Vec<u8>, kind: u8, length: usize) {
-    out.push(kind);
-    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
-    out.extend_from_slice(CRLF);
+    // Each command has several of these, and nearly all lengths have one or two digits: then the header has a constant size.
+    let digit = |of: usize| b'0' | u8::try_from(of % 10).unwrap_or(0);
+    match length {
+        0..10 => out.extend_from_slice(&[kind, digit(length), b'\r', b'\n']),
+        10..100 => out.extend_from_slice(&[kind, digit(length / 10), digit(length), b'\r', b'\n']),
+        _ => {
+            out.push(kind);
+            out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+            out.extend_from_slice(CRLF);
+        }
+    }
 }
 
 /// One value, borrowed from the bytes it was decoded from.

@@ -10,7 +10,8 @@
 //!
 //! A part that must not be in Redis in clear is replaced by its hash, whatever its length: see [`ValueHasher`].
 
-use core::fmt::{self, Write as _};
+use core::fmt;
+use std::io::Write as _;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha1_smol::Sha1;
@@ -64,7 +65,7 @@ pub fn digest(value: &[u8]) -> Digest {
 /// The hash of a value that `distinct` limits count: the first 96 bits of the SHA-1 of a tag, which has the subject too. So one value has
 /// another hash for each subject.
 #[must_use]
-pub fn member(tag: &str) -> Member {
+pub fn member(tag: &[u8]) -> Member {
     let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = Sha1::from(tag).digest().bytes();
     Member([a, b, c, d, e, f, g, h, i, j, k, l])
 }
@@ -120,7 +121,8 @@ impl fmt::Debug for ValueHasher {
 
 /// Builds a hash tag, part by part.
 pub struct Tag {
-    text: String,
+    /// Only ASCII.
+    text: Vec<u8>,
     subject: usize,
     parts: usize,
 }
@@ -129,10 +131,10 @@ impl Tag {
     /// The tag of a subject of `policy`, a valid name.
     #[must_use]
     pub fn new(policy: &str) -> Self {
-        let mut text = String::with_capacity(64);
-        text.push('{');
-        text.push_str(policy);
-        text.push('|');
+        let mut text = Vec::with_capacity(64);
+        text.push(b'{');
+        text.extend_from_slice(policy.as_bytes());
+        text.push(b'|');
         let subject = text.len();
         Self { text, subject, parts: 0 }
     }
@@ -144,14 +146,13 @@ impl Tag {
             value => value,
         };
         self.separate();
-        let Some(mut rest) = value else { return self.text.push_str(ABSENT) };
+        let Some(mut rest) = value else { return self.text.extend_from_slice(ABSENT.as_bytes()) };
         loop {
             let length = rest.iter().position(|byte| !plain(*byte)).unwrap_or(rest.len());
             let (run, after) = rest.split_at(length);
-            // What is plain is ASCII.
-            self.text.push_str(core::str::from_utf8(run).unwrap_or_default());
+            self.text.extend_from_slice(run);
             let Some((byte, after)) = after.split_first() else { return };
-            // Writing to a string cannot fail.
+            // Writing to a vector cannot fail.
             write!(self.text, "%{byte:02X}").unwrap_or_default();
             rest = after;
         }
@@ -164,27 +165,27 @@ impl Tag {
             Digest::Long(sha1) => (HASHED, sha1),
             Digest::Hidden(hash) => (HIDDEN, hash),
         };
-        self.text.push_str(mark);
+        self.text.extend_from_slice(mark.as_bytes());
         bytes.iter().for_each(|byte| write!(self.text, "{byte:02x}").unwrap_or_default());
     }
 
     fn separate(&mut self) {
         if self.parts > 0 {
-            self.text.push('|');
+            self.text.push(b'|');
         }
         self.parts = self.parts.saturating_add(1);
     }
 
     /// The tag with its braces: at most [`LONGEST_TAG`] bytes of ASCII.
     #[must_use]
-    pub fn finish(mut self) -> String {
+    pub fn finish(mut self) -> Vec<u8> {
         let subject = self.text.get(self.subject..).unwrap_or_default();
         if subject.len() > LONGEST_SUBJECT {
             let digest = Sha1::from(subject).digest();
             self.text.truncate(self.subject);
             let _ = write!(self.text, "{HASHED}{digest}");
         }
-        self.text.push('}');
+        self.text.push(b'}');
         self.text
     }
 }
@@ -210,7 +211,7 @@ const fn plain(byte: u8) -> bool {
 
 /// A number from 0 to 99 that stays the same for a subject, evenly spread over subjects.
 #[must_use]
-pub fn percentile(tag: &str) -> u8 {
+pub fn percentile(tag: &[u8]) -> u8 {
     let [a, b, c, d, ..] = Sha1::from(tag).digest().bytes();
     u8::try_from(u32::from_be_bytes([a, b, c, d]) % 100).unwrap_or(0)
 }

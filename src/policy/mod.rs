@@ -447,13 +447,13 @@ impl Policy {
     }
 
     /// The hash tag of the subject of `sent`, or what the lack of one leads to.
-    fn tag<'a>(&'a self, sent: &Request<'a>) -> Result<String, Ruling> {
+    fn tag<'a>(&'a self, sent: &Request<'a>) -> Result<Vec<u8>, Ruling> {
         self::tag(&self.counters, &self.subject, 0, sent)
     }
 
     /// The same for a policy whose limits count the values of requests.
     #[cold]
-    fn rule_member<'a>(&'a self, index: usize, request: &Request<'a>, tag: String) -> Ruling {
+    fn rule_member<'a>(&'a self, index: usize, request: &Request<'a>, tag: Vec<u8>) -> Ruling {
         let mut check = self.check(index, request, tag);
         if self.tiers.tiers.get(check.tier).is_some_and(|tier| tier.plan.counts_members()) {
             let subject = String::from_utf8_lossy(&check.tag);
@@ -483,7 +483,7 @@ impl Policy {
     }
 
     /// Returns the effect of a denial for the subject of this tag.
-    fn mode_of(&self, tag: &str) -> Mode {
+    fn mode_of(&self, tag: &[u8]) -> Mode {
         let enforced = self.mode == Mode::Enforce
             && (self.enforce_percent >= 100 || key::percentile(tag) < self.enforce_percent);
         if enforced { Mode::Enforce } else { Mode::Shadow }
@@ -499,12 +499,12 @@ impl Policy {
     }
 
     /// Returns the check for the tier and the cost of `request`, and for the subject of this tag.
-    fn check<'a>(&'a self, index: usize, request: &Request<'a>, tag: String) -> Check {
+    fn check<'a>(&'a self, index: usize, request: &Request<'a>, tag: Vec<u8>) -> Check {
         Check {
             policy: index,
             tier: self.tiers.choose(request),
             mode: self.mode_of(&tag),
-            tag: tag.into_bytes(),
+            tag,
             cost: self.cost_of(request),
             kept_percent: self.kept_from(self.class_of(request)),
             member: Member::NONE,
@@ -521,7 +521,7 @@ impl Policy {
     pub fn ban_check(&self, index: usize, closed: &Check) -> Check {
         let subject = closed.tag.iter().position(|byte| *byte == b'|');
         let subject = subject.and_then(|at| closed.tag.get(at..)).unwrap_or_default();
-        let tag = ["{", &self.counters, &String::from_utf8_lossy(subject)].concat();
+        let tag = [b"{", self.counters.as_bytes(), subject].concat();
         let mode = self.mode_of(&tag);
         Check {
             tier: self.tiers.default,
@@ -630,7 +630,12 @@ impl Policy {
 
 /// The tag of the values of these parts, or what the lack of one leads to. The first part has this number.
 #[inline(never)]
-fn tag<'a>(name: &str, parts: &'a [SubjectPart], first: usize, sent: &Request<'a>) -> Result<String, Ruling> {
+fn tag<'a>(
+    name: &str,
+    parts: &'a [SubjectPart],
+    first: usize,
+    sent: &Request<'a>,
+) -> Result<Vec<u8>, Ruling> {
     let mut tag = Tag::new(name);
     for (part, number) in parts.iter().zip(first..) {
         if part.add_kept(sent, &mut tag) {

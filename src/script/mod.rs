@@ -132,6 +132,8 @@ struct Linked {
 struct Script {
     source: String,
     sha: String,
+    /// The verb and the SHA-1 as each command has them.
+    evalsha: Vec<u8>,
 }
 
 /// Without the source, which is long.
@@ -143,18 +145,22 @@ impl fmt::Debug for Script {
 
 impl Script {
     fn new(source: String) -> Self {
-        Self { sha: sha1_smol::Sha1::from(&source).digest().to_string(), source }
+        let (sha, mut evalsha) = (sha1_smol::Sha1::from(&source).digest().to_string(), Vec::new());
+        resp::bulk(&mut evalsha, b"EVALSHA");
+        resp::bulk(&mut evalsha, sha.as_bytes());
+        Self { source, sha, evalsha }
     }
 
     /// Appends the beginning of a command with this many keys, and one argument behind them.
     fn begin(&self, form: Form, keys: usize, out: &mut Vec<u8>) {
-        let (verb, script) = match form {
-            Form::Evalsha => (b"EVALSHA".as_slice(), &self.sha),
-            Form::Eval => (b"EVAL".as_slice(), &self.source),
-        };
         resp::array_header(out, keys.saturating_add(4));
-        resp::bulk(out, verb);
-        resp::bulk(out, script.as_bytes());
+        match form {
+            Form::Evalsha => out.extend_from_slice(&self.evalsha),
+            Form::Eval => {
+                resp::bulk(out, b"EVAL");
+                resp::bulk(out, self.source.as_bytes());
+            }
+        }
         resp::bulk(out, itoa::Buffer::new().format(keys).as_bytes());
     }
 }

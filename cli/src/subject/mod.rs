@@ -229,7 +229,7 @@ fn unescaped(text: &str) -> Option<Vec<u8>> {
 fn escaped(value: &[u8]) -> String {
     let mut tag = key::Tag::new("");
     tag.part(Some(value));
-    tag.finish().trim_start_matches("{|").trim_end_matches('}').to_owned()
+    String::from_utf8_lossy(&tag.finish()).trim_start_matches("{|").trim_end_matches('}').to_owned()
 }
 
 fn names(config: &Config) -> String {

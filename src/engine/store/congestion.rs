@@ -221,17 +221,22 @@ impl Congestion {
     /// The delivery rate that an answer shows: over the time since the batch was sent, or over the last answers, whichever
     /// is higher. The former is too low while a far store has less to do than it can.
     fn rate(&mut self, done: (usize, Micros), took: Micros, arrival: (Now, usize)) -> (usize, Micros) {
+        push_front(&mut self.arrivals, arrival);
+        // The rate over a short time means nothing.
+        let least = Micros(took.0 / 4).max(Micros(self.pace().0.saturating_mul(2)));
+        if let [.., (oldest, 1..)] = self.arrivals
+            && arrival.0.since(oldest) < least
+        {
+            return done;
+        }
         let mut lately = 0_usize;
         let mut best = done;
         let (mut fastest, mut slowest) = (Micros(u64::MAX), Micros::ZERO);
         for trip in self.trips.into_iter().flatten() {
             (fastest, slowest) = (fastest.min(trip), slowest.max(trip));
         }
-        let jitter = slowest.since(fastest);
-        // With jitter some answers arrive close together. The rate over so short a time means nothing.
-        let least = Micros(took.0 / 4).max(Micros(self.pace().0.saturating_mul(2))).max(jitter);
-        self.arrivals.rotate_right(1);
-        self.arrivals[0] = arrival;
+        // With jitter some answers arrive close together.
+        let least = least.max(slowest.since(fastest));
         for (at, tasks) in self.arrivals {
             let span = arrival.0.since(at);
             if lately > 0 && tasks > 0 && span >= least {
@@ -270,10 +275,9 @@ impl Congestion {
             Some(Shown::Queue(in_flight)) => self.cwnd = self.cwnd.min(in_flight),
             None => {}
         }
-        self.trips.rotate_right(1);
-        self.trips[0] = Some(took);
-        self.rates.rotate_right(1);
-        self.rates[0] = self.rate(done, took, (now, tasks));
+        push_front(&mut self.trips, Some(took));
+        let rate = self.rate(done, took, (now, tasks));
+        push_front(&mut self.rates, rate);
         let distance = self.distance.get().unwrap_or_default();
         let answers = batches.clamp(2, 4);
         let trips = self.trips.iter().flatten().take(answers);
@@ -402,6 +406,12 @@ impl Congestion {
         self.trials = Trials::new();
         self.trips = [None; TRIPS];
     }
+}
+
+/// Puts `first` before the others. The last one is dropped.
+fn push_front<T: Copy>(list: &mut [T; TRIPS], first: T) {
+    list.copy_within(..TRIPS - 1, 1);
+    list[0] = first;
 }
 
 /// `tasks` × `part` / `whole`.

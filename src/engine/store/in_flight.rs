@@ -152,16 +152,25 @@ impl InFlight {
         self.congestion.of(slots).cwnd().saturating_sub(load.tasks)
     }
 
+    /// True if tasks of the queue may be sent now.
+    pub fn has_room(&self, slots: Slots, queue: &TaskQueue, now: Now) -> bool {
+        let load = self.load(slots);
+        self.free(slots, load) > 0 && !self.waits(slots, load, queue, now)
+    }
+
     /// The number of tasks of the queue that may be sent now.
     pub fn room(&self, slots: Slots, queue: &TaskQueue, now: Now) -> usize {
-        let (congestion, load) = (self.congestion.of(slots), self.load(slots));
-        if load.batches > 0 {
-            let waits = |pace| self.of(slots).any(|batch| now.since(batch.sent) < pace);
-            if waits(congestion.pace()) || waits(self.pace(slots, queue)) {
-                return 0;
-            }
+        let load = self.load(slots);
+        if self.waits(slots, load, queue, now) {
+            return 0;
         }
-        self.free(slots, load).min(congestion.batch(load.tasks, load.batches))
+        self.free(slots, load).min(self.congestion.of(slots).batch(load.tasks, load.batches))
+    }
+
+    /// True if the last batch was sent so short a time ago that the next one waits for its answer.
+    fn waits(&self, slots: Slots, load: Load, queue: &TaskQueue, now: Now) -> bool {
+        let waits = |pace| self.of(slots).any(|batch| now.since(batch.sent) < pace);
+        load.batches > 0 && (waits(self.congestion.of(slots).pace()) || waits(self.pace(slots, queue)))
     }
 
     /// The uptime at which the next batch may be sent, if that is only a matter of time.

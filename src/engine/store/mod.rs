@@ -241,7 +241,7 @@ impl Store {
     pub fn wants_to_send(&self, now: Now) -> bool {
         let could = |slots| {
             let queue = self.queues.of(slots);
-            !queue.is_empty() && self.in_flight.room(slots, queue, now) > 0
+            !queue.is_empty() && self.in_flight.has_room(slots, queue, now)
         };
         let is_due = self.journal_due().is_some_and(|due| due <= now.uptime);
         is_due || self.breakers.sends(now.uptime) && (could(Slots::Normal) || could(Slots::Suspect))

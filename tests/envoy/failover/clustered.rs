@@ -32,7 +32,7 @@ impl measure::World for Clustered {
         let is_first = |user: &String| {
             let mut tag = Tag::new("p");
             tag.part(Some(user.as_bytes()));
-            slot(tag.finish().as_bytes()) < SLOTS / 3
+            slot(&tag.finish()) < SLOTS / 3
         };
         (0..).map(|more| format!("{number}-{more}")).find(is_first).expect("endless")
     }

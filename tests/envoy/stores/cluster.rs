@@ -83,7 +83,7 @@ fn as_user(user: &str) -> Request {
 pub fn slot_of(user: &str) -> u16 {
     let mut tag = Tag::new("p");
     tag.part(Some(user.as_bytes()));
-    slot(tag.finish().as_bytes())
+    slot(&tag.finish())
 }
 
 /// This number of subjects; each shard has some of them.
