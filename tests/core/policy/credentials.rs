@@ -101,7 +101,7 @@ const CREDENTIALS: &[(&str, &str, &str, Result<&str, &str>)] = &[
 fn tag_of(hasher: &ValueHasher, credential: &str) -> String {
     let mut tag = Tag::new("p");
     tag.hashed(&hasher.digest(credential.as_bytes()));
-    tag.finish()
+    String::from_utf8(tag.finish()).unwrap()
 }
 
 #[test]

@@ -428,7 +428,7 @@ fn a_long_part_is_its_hash_however_it_is_added() {
     let tag = |add: &dyn Fn(&mut Tag)| {
         let mut tag = Tag::new("p");
         add(&mut tag);
-        tag.finish()
+        String::from_utf8(tag.finish()).unwrap()
     };
     assert_eq!(tag(&|tag| tag.part(Some(&long))), tag(&|tag| tag.hashed(&key::digest(&long))));
     assert_ne!(tag(&|tag| tag.part(Some(&longest))), tag(&|tag| tag.hashed(&key::digest(&longest))));
@@ -1127,7 +1127,7 @@ fn slots() {
 fn the_longest_key_is_as_long_as_stated() {
     let mut tag = Tag::new(&"p".repeat(64));
     tag.part(Some(&b"s".repeat(LONGEST_SUBJECT)));
-    let tag = tag.finish();
+    let tag = String::from_utf8(tag.finish()).unwrap();
     assert_eq!(tag.len(), LONGEST_TAG);
     assert_eq!(format!("{}:{tag}:{}/{}", "w".repeat(32), "t".repeat(64), "l".repeat(64)).len(), LONGEST_KEY);
     const { assert!(LONGEST_KEY <= 358, "docs/subjects.md says so") };
@@ -1573,7 +1573,7 @@ mod properties {
     fn tag(policy: &str, parts: &[Option<Vec<u8>>]) -> String {
         let mut tag = Tag::new(policy);
         parts.iter().for_each(|part| tag.part(part.as_deref()));
-        tag.finish()
+        String::from_utf8(tag.finish()).unwrap()
     }
 
     /// Regular expressions of every kind of item.
