@@ -3,8 +3,8 @@
 
 use super::clock::Now;
 use super::failure::StoreFailure;
-use super::metrics::Usage;
 use super::store::{Batch, Completed, Due, End, UsageEnd, Work, tasks};
+use super::tally::Usage;
 use super::{BatchId, Engine, Outgoing};
 use crate::time::Micros;
 

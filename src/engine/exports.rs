@@ -3,8 +3,9 @@
 
 use super::Engine;
 use super::failure::StoreFailure;
-use super::metrics::{self, Counters, Event};
+use super::metrics::{Counters, Event};
 use super::store::Outage;
+use super::tally::{Listed, Top};
 use crate::policy::{Mode, OnFailure, Policy};
 use crate::time::Micros;
 
@@ -81,11 +82,11 @@ impl Engine {
     /// When the next list of subjects is due, by the host's clock.
     pub(super) fn top_due(&self) -> Option<Micros> {
         let tally = &self.requests.tally;
-        [&tally.top_denied, &tally.top_used].into_iter().flatten().filter_map(metrics::Top::due).min()
+        [&tally.top_denied, &tally.top_used].into_iter().flatten().filter_map(Top::due).min()
     }
 
     /// Shows the subjects that are denied most and those that use most, each if it is time, and for how long they were counted.
-    pub(super) fn take_top(&mut self, now: Micros, show: &dyn Fn(&str, &metrics::Listed, Micros)) {
+    pub(super) fn take_top(&mut self, now: Micros, show: &dyn Fn(&str, &Listed, Micros)) {
         let tally = &mut self.requests.tally;
         for (what, top) in [("denied", &mut tally.top_denied), ("used", &mut tally.top_used)] {
             let Some(top) = top else { continue };

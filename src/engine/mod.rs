@@ -15,20 +15,24 @@
 //!          rejected request while batches in flight ask about it, so that a late grant is refunded.
 //! ```
 //!
-//! | module | what is inside |
-//! |---|---|
-//! | `inputs`, `batches`, `exports` | the calls of the host: about requests, about batches, for its statistics |
-//! | `request` | the life of requests: submitted, decided, held, released, closed |
-//! | `subject` | what is known of a subject without asking |
-//! | `store` | one store: queues, batches in flight, congestion window, breakers, replies |
-//! | `stores` | the stores of a worker |
-//! | `pool`, `pipeline`, `greeting` | the host's connections to the stores |
-//! | `timer` | the timer of the plugin |
-//! | `metrics`, `report` | what is measured; when it is exported, and the log |
-//! | `failure` | what can go wrong with the store, and what to do about it |
-//! | `clock`, `generations` | what the modules share |
+//! A module imports only modules of lower layers (`tests/repository/layers.rs`).
 //!
-//! The interface between the first two is small. The store reports the `End` of each task. The requests report refunds,
+//! | layer | module | what is inside |
+//! |---|---|---|
+//! | 6 | `inputs`, `batches`, `exports` | the calls of the host: about requests, about batches, for its statistics |
+//! | 6 | `report` | when the host exports statistics, and the log |
+//! | 5 | `metrics` | each metric, and how it is read |
+//! | 4 | `request` | the life of requests: submitted, decided, held, released, closed |
+//! | 3 | `subject` | what is known of a subject without asking |
+//! | 3 | `stores` | the stores of a worker |
+//! | 3 | `pool` | the host's connections to the stores |
+//! | 2 | `store` | one store: queues, batches in flight, congestion window, breakers, replies |
+//! | 2 | `tally` | counts the decisions of each policy and limit, and the usage of subjects |
+//! | 1 | `failure` | what can go wrong with the store, and what to do about it |
+//! | 1 | `pipeline`, `greeting`, `timer` | RESP on a connection; the timer of the plugin |
+//! | 1 | `clock`, `generations` | what the modules share |
+//!
+//! The interface between `request` and `store` is small. The store reports the `End` of each task. The requests report refunds,
 //! and which requests no longer wait. [`Engine`] only carries these from one to the other.
 //!
 //! A request is decided exactly once. If its grant arrives after that, the charge stays if the request was admitted, and is
@@ -78,6 +82,7 @@ mod request;
 mod store;
 mod stores;
 mod subject;
+mod tally;
 mod timer;
 
 use std::rc::Rc;
@@ -87,21 +92,20 @@ use crate::response::{Headers, PolicyDenial, Rejection};
 use crate::time::Micros;
 
 use clock::{LOOK, TICK};
-use metrics::Usage;
 use request::{Effect, Requests};
 use store::{Due, Settlement, Store};
 use stores::Stores;
+use tally::Usage;
 
 pub use clock::{Clock, Now};
 pub use failure::StoreFailure;
 pub use greeting::{greeting, refusal};
-pub use metrics::{
-    Catalogue, Counters, Event, Kind, MAX_LIMIT_SERIES, MAX_POLICY_PEERS, Metric, Metrics, Row, escaped,
-};
+pub use metrics::{Catalogue, Counters, Event, Kind, MAX_POLICY_PEERS, Metric, Metrics, Row};
 pub use pipeline::{Pipeline, Unexpected};
 pub use pool::{NoConnection, Output, Pool, Purpose, Transport};
 pub use report::{Export, Report};
 pub use store::{Outage, Slots};
+pub use tally::{MAX_LIMIT_SERIES, escaped};
 pub use timer::Timer;
 
 /// The host's name for one request.

@@ -9,7 +9,8 @@
 use core::fmt::Display;
 use std::borrow::Cow;
 
-use super::metrics::{Catalogue, Counters, Event, Kind, Listed, Metric, Metrics, Reading, Row};
+use super::metrics::{Catalogue, Counters, Event, Kind, Metric, Metrics, Reading, Row};
+use super::tally::Listed;
 use super::{Engine, Outage};
 use crate::config::Config;
 use crate::time::{Micros, Throttle};

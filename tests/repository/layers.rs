@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The order of the layers: a top-level module imports only modules of lower layers. The documentation of `src/lib.rs` states the
-//! layers, and the imports of `src/**/*.rs` have to agree with it. So no two modules can import each other, directly or through others.
+//! The order of the layers: a module imports only modules of lower layers. The documentation of `src/lib.rs` states the layers of the crate,
+//! and that of `src/engine/mod.rs` those of the engine. The imports have to agree with it. So no two modules can import each other, directly
+//! or through others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,18 +12,25 @@ type Layers = BTreeMap<String, u32>;
 
 #[test]
 fn every_import_goes_to_a_lower_layer() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let layers = layers(&fs::read_to_string(source.join("lib.rs")).unwrap());
+    check("src", "lib.rs", "crate::");
+    check("src/engine", "mod.rs", "crate::engine::");
+}
+
+/// Checks the modules of this folder. The file `top` states their layers, and paths to them begin with `root`.
+fn check(folder: &str, top: &str, root: &str) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let layers = layers(&fs::read_to_string(source.join(top)).unwrap());
     let mut modules = BTreeSet::new();
     let mut wrong = Vec::new();
     for file in rust_files(&source) {
         let module = module_of(file.strip_prefix(&source).unwrap());
-        // `lib.rs` only names the modules.
+        // The file at the top names the modules, and has what they share.
         let Some(name) = module.first().filter(|name| *name != "lib") else {
             continue;
         };
         modules.insert(name.clone());
         let text = fs::read_to_string(&file).unwrap();
+        let text = text.replace(root, "\0").replace("crate::", "elsewhere::").replace('\0', "crate::");
         for imported in imports(&module, &text) {
             wrong.extend(
                 against_the_order(&layers, name, &imported)
@@ -32,7 +40,7 @@ fn every_import_goes_to_a_lower_layer() {
     }
     assert_eq!(wrong, Vec::<String>::new());
     let stated: BTreeSet<String> = layers.into_keys().collect();
-    assert_eq!(modules, stated, "the modules of src/, and those in the table of src/lib.rs");
+    assert_eq!(modules, stated, "the modules of {folder}, and those in the table of {top}");
 }
 
 #[test]
@@ -67,7 +75,7 @@ fn what_counts_as_an_import() {
 
 /// Says what is wrong when `name` imports `imported`, if anything is. Names that are no modules are items of `src/lib.rs`.
 fn against_the_order(layers: &Layers, name: &str, imported: &str) -> Option<String> {
-    let Some(layer) = layers.get(name) else { return Some(format!("`{name}` has no layer in src/lib.rs")) };
+    let Some(layer) = layers.get(name) else { return Some(format!("`{name}` has no layer in the table")) };
     let layer_of_imported = layers.get(imported)?;
     let wrong = name != imported && layer_of_imported >= layer;
     wrong.then(|| format!("`{name}` (layer {layer}) imports `{imported}` (layer {layer_of_imported})"))

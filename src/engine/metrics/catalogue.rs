@@ -5,9 +5,10 @@
 use std::borrow::Cow;
 
 use super::fixed::{Counters, FIXED};
-use super::peers::{self, Peer};
-use super::series;
+use super::peers;
 use crate::config::Config;
+use crate::engine::request::Peer;
+use crate::engine::tally::{Value, lay_out};
 use crate::engine::{Engine, StoreFailure};
 use crate::version;
 
@@ -117,8 +118,11 @@ impl Catalogue {
             let name = Cow::Owned(["weir.store.", kind].concat());
             row!(Kind::Counter, name, Reading::Event(Event::Failure(kind)), "")
         }));
-        series::lay_out(config, &mut |name, reading| {
-            let kind = if let Reading::Constant(_) = reading { Kind::Gauge } else { Kind::Counter };
+        lay_out(config, &mut |name, value| {
+            let (kind, reading) = match value {
+                Value::Count(place) => (Kind::Counter, Reading::Tally(place)),
+                Value::Constant(value) => (Kind::Gauge, Reading::Constant(value)),
+            };
             rows.push(row!(kind, Cow::Owned(name.concat()), reading, ""));
         });
         rows.extend(peers::rows(config));
@@ -148,11 +152,4 @@ impl Catalogue {
     pub fn rows(&self) -> &[Row] {
         &self.0
     }
-}
-
-/// Escapes a name of the configuration as a part of a metric's name. Dots separate these parts, so a dot becomes `%2E`. No other character
-/// of a name has a meaning there, and `%` is in none, so no two names become one.
-#[must_use]
-pub fn escaped(name: &str) -> String {
-    name.replace('.', "%2E")
 }

@@ -5,12 +5,7 @@
 //! |---|---|
 //! | `catalogue.rs` | the table of a configuration's metrics: kind, name with its labels, and how each is read |
 //! | `fixed.rs` | its rows that every configuration has |
-//! | `series.rs` | its rows of each policy and limit |
 //! | `peers.rs` | its rows of each other region, and of each policy there |
-//! | `tally.rs` | counts the decisions of each policy and limit, by outcome and source |
-//! | `samples.rs` | the values for histograms in each tick |
-//! | `top.rs` | the subjects that are denied most |
-//! | `used.rs` | the usage of subjects, and the writer of the usage journal |
 //!
 //! No metric is for one subject: clients choose subjects, and Envoy never forgets a metric.
 
@@ -30,24 +25,12 @@ macro_rules! row {
 mod catalogue;
 mod fixed;
 mod peers;
-mod samples;
-mod series;
-mod tally;
-mod top;
-mod used;
 
-pub use catalogue::{Catalogue, Event, Kind, Metric, Row, escaped};
+pub use catalogue::{Catalogue, Event, Kind, Metric, Row};
 pub use fixed::Counters;
 pub use peers::MAX_POLICY_PEERS;
-pub use series::MAX_LIMIT_SERIES;
 
 pub(super) use catalogue::Reading;
-pub(super) use peers::Peer;
-pub(super) use samples::Samples;
-pub(super) use series::UnitKind;
-pub(super) use tally::Tally;
-pub(super) use top::{Listed, Top};
-pub(super) use used::Usage;
 
 /// The statistics of the host.
 pub trait Metrics {

@@ -3,25 +3,11 @@
 
 use std::borrow::Cow;
 
-use super::catalogue::{Kind, Reading, Row, escaped};
+use super::catalogue::{Kind, Reading, Row};
 use crate::config::Config;
+use crate::engine::request::Peer;
+use crate::engine::tally::escaped;
 use crate::policy::Across;
-use crate::time::Micros;
-
-/// The debits and loans between this region and another one.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Peer {
-    /// Units charged there: sent, known to be charged, dropped, and yet to be sent.
-    pub debits_sent: u64,
-    pub debits_answered: u64,
-    pub debits_dropped: u64,
-    pub debits_waiting: u64,
-    /// The age of the oldest grant that it is not known to have charged.
-    pub lag: Micros,
-    pub is_late: bool,
-    /// Requests admitted with what it has lent.
-    pub borrowed: u64,
-}
 
 /// At most this many pairs of a policy and another region have metrics of their own. Those of further pairs count only under the region.
 pub const MAX_POLICY_PEERS: usize = 2_048;

@@ -7,15 +7,30 @@ use super::state::{PolicyCheck, Receipt};
 use super::{Effect, Requests};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
-use crate::engine::metrics::{Peer, UnitKind};
 use crate::engine::store::{Charges, Due, Settlement};
 use crate::engine::stores::Stores;
 use crate::engine::subject::debits;
 use crate::engine::subject::lease::Served;
 use crate::engine::subject::loans::Loan;
+use crate::engine::tally::UnitKind;
 use crate::limit::{Limit, Outcome};
 use crate::policy::{Across, Check, Mode};
 use crate::time::Micros;
+
+/// The debits and loans between this region and another one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peer {
+    /// Units charged there: sent, known to be charged, dropped, and yet to be sent.
+    pub debits_sent: u64,
+    pub debits_answered: u64,
+    pub debits_dropped: u64,
+    pub debits_waiting: u64,
+    /// The age of the oldest grant that it is not known to have charged.
+    pub lag: Micros,
+    pub is_late: bool,
+    /// Requests admitted with what it has lent.
+    pub borrowed: u64,
+}
 
 impl Requests {
     /// Some checks of a request exceed the shares of this region. If other regions have lent something for each of them, that counts. A

@@ -28,7 +28,6 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::generations::Seed;
-use super::metrics::Tally;
 use super::store::Settlement;
 use super::subject::RegionUnits;
 use super::subject::debits::Debits;
@@ -37,6 +36,7 @@ use super::subject::lease::Leases;
 use super::subject::loans::Loans;
 use super::subject::local::Local;
 use super::subject::permit_queue::PermitQueues;
+use super::tally::Tally;
 use super::{Release, StreamId};
 use crate::body::Ids;
 use crate::config::Config;
@@ -46,6 +46,7 @@ use crate::response::{self, Headers, PolicyDenial, Record, Warning};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
+pub(super) use across::Peer;
 use bodies::Awaited;
 use renewals::Renewals;
 use state::{AwaitsBody, Request, State};

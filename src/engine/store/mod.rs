@@ -12,6 +12,7 @@ mod journal;
 mod journal_batches;
 mod queue;
 mod replicas;
+mod samples;
 mod trials;
 
 use std::mem;
@@ -20,7 +21,6 @@ use std::rc::Rc;
 use super::clock::{Now, TICK};
 use super::failure::StoreFailure;
 use super::generations::Seed;
-use super::metrics::Samples;
 use super::{BatchId, Outgoing, StreamId};
 use crate::bridge;
 use crate::config::{Config, Region, Topology};
@@ -37,6 +37,7 @@ use in_flight::InFlight;
 use journal::{Entry, Journal};
 use queue::TaskQueue;
 use replicas::Replicas;
+use samples::Samples;
 
 pub(super) use batch::{Batch, Body, Command, Due, Settlement, Task, Waiter, Work, count, tasks};
 pub(super) use breakers::BySlots;

@@ -1,15 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counts the decisions of each policy and limit, by outcome and source. To count a decision is two additions.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `series.rs` | the counts that there are for a configuration, and their names as metrics |
+//! | `top.rs` | the subjects that are denied most |
+//! | `used.rs` | the usage of subjects, and the writer of the usage journal |
 
-use super::series::{Fullness, Outcome, PolicyPlaces, Source, TierPlaces, UnitKind, lay_out};
-use super::top::Top;
-use super::used::Usage;
+mod series;
+mod top;
+mod used;
+
 use crate::config::{Config, Unasked, UnaskedRuling};
 use crate::decision::{CheckAnswer, Decision};
 use crate::limit::{Limit, RetryAfter};
 use crate::policy::{Check, Denial, Mode};
 use crate::script::usage::Used;
 use crate::time::Micros;
+
+use series::{Fullness, Outcome, PolicyPlaces, Source, TierPlaces};
+
+pub use series::{MAX_LIMIT_SERIES, escaped};
+pub(super) use series::{UnitKind, Value, lay_out};
+pub(super) use top::{Listed, Top};
+pub(super) use used::Usage;
 
 /// The decisions without the store, of all policies and of the configuration's own lists.
 #[derive(Clone, Copy, Debug, Default)]

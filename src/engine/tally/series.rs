@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The metrics of each policy and limit: which there are, for a configuration, and where the tally counts each.
 
-use super::catalogue::{Reading, escaped};
 use crate::config::Config;
 use crate::limit::Limit;
 use crate::policy::subject::OnMissing;
@@ -95,12 +94,28 @@ impl Fullness {
     }
 }
 
+/// The value of a metric.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) enum Value {
+    /// The tally counts it at this place.
+    Count(usize),
+    /// It is always this.
+    Constant(u64),
+}
+
+/// Escapes a name of the configuration as a part of a metric's name. Dots separate these parts, so a dot becomes `%2E`. No other character
+/// of a name has a meaning there, and `%` is in none, so no two names become one.
+#[must_use]
+pub fn escaped(name: &str) -> String {
+    name.replace('.', "%2E")
+}
+
 /// At most this many limits have metrics of their own, those of each tier counted. Further limits count only under their policy.
 pub const MAX_LIMIT_SERIES: usize = 2_048;
 
 /// The first place of the counts of a policy, and what the tally has to know of it.
 #[derive(Debug)]
-pub(super) struct PolicyPlaces {
+pub(in crate::engine) struct PolicyPlaces {
     first: usize,
     pub tiers: Vec<TierPlaces>,
     pub denies_unanswered: bool,
@@ -115,14 +130,14 @@ impl PolicyPlaces {
 
 /// The first place of the units of a tier, for each [`UnitKind`].
 #[derive(Debug)]
-pub(super) struct TierPlaces {
+pub(in crate::engine) struct TierPlaces {
     pub units: usize,
     pub limits: Vec<LimitPlaces>,
 }
 
 /// The places of a limit of a tier, and what the tally has to know of it.
 #[derive(Debug)]
-pub(super) struct LimitPlaces {
+pub(in crate::engine) struct LimitPlaces {
     /// The number of units in the configuration.
     pub quota: u64,
     /// The fullness for a warning, and the place of the requests with one.
@@ -134,9 +149,12 @@ pub(super) struct LimitPlaces {
     pub requests: usize,
 }
 
-/// Gives a place to each count of a configuration, and passes on each metric that it has: its name and its reading. Returns the places, and
+/// Gives a place to each count of a configuration, and passes on each metric that it has: its name and its value. Returns the places, and
 /// their number.
-pub(super) fn lay_out(config: &Config, add: &mut dyn FnMut(&[&str], Reading)) -> (Vec<PolicyPlaces>, usize) {
+pub(in crate::engine) fn lay_out(
+    config: &Config,
+    add: &mut dyn FnMut(&[&str], Value),
+) -> (Vec<PolicyPlaces>, usize) {
     let (mut count, mut limits) = (0_usize, 0_usize);
     let mut take = |places: usize| {
         let first = count;
@@ -154,7 +172,7 @@ pub(super) fn lay_out(config: &Config, add: &mut dyn FnMut(&[&str], Reading)) ->
         for &outcome in Outcome::ALL {
             for &source in Source::ALL.iter().filter(|source| decides(policy, outcome, **source)) {
                 let parts = [&name, ".requests.", outcome.name(), ".", source.name()];
-                add(&parts, Reading::Tally(of_policy.requests(outcome, source)));
+                add(&parts, Value::Count(of_policy.requests(outcome, source)));
             }
         }
         let mut named: Vec<(&str, usize)> = Vec::new();
@@ -163,7 +181,7 @@ pub(super) fn lay_out(config: &Config, add: &mut dyn FnMut(&[&str], Reading)) ->
             let tier_name = [&*name, separator, &escaped(&tier.name)].concat();
             let mut of_tier = TierPlaces { units: take(UnitKind::ALL.len()), limits: Vec::new() };
             for kind in UnitKind::ALL {
-                add(&[&tier_name, ".units_", kind.name()], Reading::Tally(kind.at(of_tier.units)));
+                add(&[&tier_name, ".units_", kind.name()], Value::Count(kind.at(of_tier.units)));
             }
             for (limit, view) in tier.plan.limits().iter().zip(&tier.views) {
                 let known = named.iter().find(|(other, _)| *other == view.own_name()).map(|(_, of)| *of);
@@ -181,16 +199,16 @@ pub(super) fn lay_out(config: &Config, add: &mut dyn FnMut(&[&str], Reading)) ->
                     let decided =
                         decided.filter(|outcome| known.is_none() && decides(policy, *outcome, Source::Redis));
                     for outcome in decided {
-                        let reading = Reading::Tally(outcome.at(of.requests));
-                        add(&[&name, &own, ".requests.", outcome.name()], reading);
+                        let value = Value::Count(outcome.at(of.requests));
+                        add(&[&name, &own, ".requests.", outcome.name()], value);
                     }
                     for full in Fullness::ALL {
-                        add(&[&tier_name, &own, ".asked.", full.name()], Reading::Tally(full.at(of.asked)));
+                        add(&[&tier_name, &own, ".asked.", full.name()], Value::Count(full.at(of.asked)));
                     }
                     if of.warn_at.is_some() {
-                        add(&[&tier_name, &own, ".warned"], Reading::Tally(of.warned));
+                        add(&[&tier_name, &own, ".warned"], Value::Count(of.warned));
                     }
-                    add(&[&tier_name, &own, ".size"], Reading::Constant(of.quota));
+                    add(&[&tier_name, &own, ".size"], Value::Constant(of.quota));
                 }
                 named.push((view.own_name(), of.requests));
                 of_tier.limits.push(of);
