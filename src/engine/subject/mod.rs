@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker knows of a subject without asking the store.
+//! A worker keeps facts about subjects. With them it decides requests without asking the store.
 //!
 //! In: what requests ask, what the store answered, and the time. Out: an answer, or what is due to a store. It knows neither the requests
 //! nor the stores themselves. Each table has a bound of its own, and its module says what happens to the oldest when it is full.
