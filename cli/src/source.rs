@@ -98,7 +98,7 @@ impl Source {
 
     /// A text, as the file of this name.
     pub fn of(name: String, text: String) -> Self {
-        let (mut documents, wrong) = match Node::parse(&text, Syntax::of(&name)) {
+        let (mut documents, mut wrong) = match Node::parse(&text, Syntax::of(&name)) {
             Ok(documents) => (documents, None),
             Err((place, said)) => (Vec::new(), Some(Finding::error("syntax", place, said))),
         };
@@ -117,6 +117,9 @@ impl Source {
             ignored =
                 documents.iter().skip(1).find(|document| !is_empty(document)).map(|document| document.place);
             documents.truncate(1);
+            if let (None, Some((place, said))) = (&wrong, Node::refused(&text, Syntax::of(&name))) {
+                wrong = Some(Finding::error("syntax", place, said));
+            }
         }
         Self { name, text, documents, wrong, ignored, is_json }
     }
@@ -313,8 +316,8 @@ impl Limiter<'_> {
         if value.is_string() || word == taken {
             return String::new();
         }
-        // Nothing is written there: the place is that of the colon.
-        if word == ":" {
+        // Nothing is written there: the place is that of the colon, or of the end.
+        if word == ":" || word.is_empty() {
             return " (no value is written there)".to_owned();
         }
         format!(" (YAML takes {word} for {taken}; in quotes it is text)")
@@ -364,7 +367,9 @@ impl Limiter<'_> {
                 let said = format!("{error}{}", self.misread(&error.path));
                 Finding::error("configuration", self.place(&error.path), said)
             };
-            errors.iter().map(finding).collect::<Vec<_>>()
+            let mut findings: Vec<_> = errors.iter().map(finding).collect();
+            findings.sort_by_key(|finding| finding.place);
+            findings
         })?;
         match &self.carrier {
             Some(Carrier { node, kind: Kind::Wasm, .. })
