@@ -565,7 +565,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
                 {"name": "q", "limits": [{L}], "settle": [{"cost": {"usage": {"prices": "us"}}}]}]}"#,
      &["prices.usd.models[1].model: found \"gpt-5\", allowed: each model once",
        "policies[0].settle: found several tables of prices, allowed: one table of prices in all costs of a policy",
-       "policies[1].settle[0].cost.usage.prices: found \"us\", allowed: the name of a table of `prices`: usd, eur (did you mean \"usd\"?)"]),
+       "policies[1].settle[0].cost.usage.prices: found \"us\", allowed: the name of a table of `prices`: eur, usd (did you mean \"usd\"?)"]),
     ("a true cost of no kind, and of two", r#"{"policies": [{P, "settle": [{"cost": {}}, {"cost": {"constant": 1, "reserved": {}}}]}]}"#,
      &["policies[0].settle[0].cost: found none of them, allowed: exactly one of COSTS",
        "policies[0].settle[1].cost: found reserved, constant, allowed: exactly one of COSTS"]),
