@@ -88,7 +88,7 @@ fn table(entries: &[(Id, Entry)]) -> String {
     }
     let head = ["TIME", "BY", "FROM", "ACTION", "SUBJECT", "CHANGE", "REASON"].map(String::from);
     let row = |(id, entry): &(Id, Entry)| {
-        let shown = |name: &str| entry.get(name).map(words::shown).unwrap_or_else(|| String::from("-"));
+        let shown = |name: &str| entry.get(name).map(words::written).unwrap_or_else(|| String::from("-"));
         let (action, change) = match entry.get("failed") {
             Some(of) => {
                 let change = entries.iter().find(|(_, other)| other.id.as_bytes() == of);

@@ -37,6 +37,28 @@ struct Change {
 /// Fields of a policy that are said in words below.
 const WORDED: &[&str] = &["name", "match", "subject", "limits"];
 
+/// Fields of a part of a subject that its words do not say, and that change which requests have it.
+const UNSAID: [&str; 3] = ["on_missing", "on_multiple", "normalize"];
+
+/// Fields of a limit that its words say.
+const OF_LIMIT: &[&str] = &[
+    "name",
+    "algorithm",
+    "limit",
+    "window",
+    "align",
+    "utc_offset",
+    "rate",
+    "burst",
+    "max_delay",
+    "capacity",
+    "refill",
+    "interval",
+    "mode",
+    "overdraft",
+    "ttl",
+];
+
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let ((old, old_text), (new, new_text)) =
         (load_with_text(&arguments.old)?, load_with_text(&arguments.new)?);
@@ -61,6 +83,15 @@ fn changes((old, old_text): Read<'_>, (new, new_text): Read<'_>) -> Vec<Change> 
     for (field, what) in fields(old_text, new_text, &["policies"]) {
         changes.push(Change { policy: String::new(), what: format!("{field}: {what}") });
     }
+    let order = |of: &Config, other: &Config| {
+        let names = of.policies.iter().map(|policy| policy.name.clone());
+        names.filter(|name| other.policies.iter().any(|policy| policy.name == *name)).collect::<Vec<_>>()
+    };
+    if order(old, new) != order(new, old) {
+        let what =
+            String::from("policies: are in another order: the first that denies without Redis decides");
+        changes.push(Change { policy: String::new(), what });
+    }
     for policy in &old.policies {
         if !new.policies.iter().any(|other| other.name == policy.name) {
             let what = format!("is gone: {} apply to nobody any more", all_limits(policy));
@@ -72,15 +103,30 @@ fn changes((old, old_text): Read<'_>, (new, new_text): Read<'_>) -> Vec<Change> 
         match old.policies.iter().find(|other| other.name == policy.name) {
             None => add(format!("is new: {}, for each {}", all_limits(policy), subject(policy))),
             Some(before) => {
+                let texts = [old_text, new_text].map(|text| text_of(text, &policy.name));
+                let within = |field: &str| texts.map(|text| text.get(field).unwrap_or(&Value::Null));
                 if format!("{:?}", before.matcher) != format!("{:?}", policy.matcher) {
                     let [is, was] = [policy, before].map(|policy| describe::condition(&policy.matcher));
-                    add(format!("applies if {is}, and did if {was}"));
+                    if is == was {
+                        let [was, is] = within("match");
+                        fields(was, is, &[])
+                            .iter()
+                            .for_each(|(field, what)| add(format!("match.{field}: {what}")));
+                    } else {
+                        add(format!("applies if {is}, and did if {was}"));
+                    }
                 }
                 if subject(before) != subject(policy) {
                     add(format!("counts for each {}, and did for each {}", subject(policy), subject(before)));
                 }
-                limits(before, policy, &mut add);
-                let texts = [old_text, new_text].map(|text| text_of(text, &policy.name));
+                let [was, is] =
+                    within("subject").map(|parts| parts.as_array().map_or(&[][..], Vec::as_slice));
+                for (at, (was, is)) in was.iter().zip(is).enumerate() {
+                    let found = fields(was, is, &[]).into_iter();
+                    let found = found.filter(|(field, _)| UNSAID.contains(&field.as_str()));
+                    found.for_each(|(field, what)| add(format!("subject[{at}].{field}: {what}")));
+                }
+                limits(before, policy, within("limits"), &mut add);
                 for (field, what) in fields(texts[0], texts[1], WORDED) {
                     add(format!("{field}: {what}"));
                 }
@@ -106,17 +152,17 @@ fn fields(old: &Value, new: &Value, but: &[&str]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for key in all.iter().filter(|key| !but.contains(&key.as_str())) {
         let what = match (old.get(key), new.get(key)) {
-            (Some(before), Some(now)) if before == now => continue,
+            (Some(before), Some(now)) if is_same(before, now) => continue,
             (Some(before), Some(now)) if before.is_object() && now.is_object() => {
                 let inner = fields(before, now, &[]).into_iter();
                 found.extend(inner.map(|(inner, what)| (format!("{key}.{inner}"), what)));
                 continue;
             }
             (Some(_), _) if key.contains("secret") => String::from("is another one"),
-            (Some(before), Some(now)) => format!("is {now}, and was {before}"),
-            (Some(before), None) => format!("is the default, and was {before}"),
+            (Some(before), Some(now)) => format!("is {}, and was {}", shown(now), shown(before)),
+            (Some(before), None) => format!("is the default, and was {}", shown(before)),
             (None, Some(_)) if key.contains("secret") => String::from("is there, and was not"),
-            (None, Some(now)) => format!("is {now}, and was the default"),
+            (None, Some(now)) => format!("is {}, and was the default", shown(now)),
             (None, None) => continue,
         };
         found.push((key.clone(), what));
@@ -124,11 +170,47 @@ fn fields(old: &Value, new: &Value, but: &[&str]) -> Vec<(String, String)> {
     found
 }
 
+/// True if two values are read alike: YAML has a large number as a text, and JSON as a number.
+fn is_same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Array(ones), Value::Array(others)) => {
+            ones.len() == others.len() && ones.iter().zip(others).all(|(one, other)| is_same(one, other))
+        }
+        (Value::Object(ones), Value::Object(others)) => {
+            let is_in =
+                |(name, one): (&String, &Value)| others.get(name).is_some_and(|other| is_same(one, other));
+            ones.len() == others.len() && ones.iter().all(is_in)
+        }
+        (Value::String(text), Value::Number(number)) | (Value::Number(number), Value::String(text)) => {
+            *text == number.to_string()
+        }
+        _ => one == other,
+    }
+}
+
+/// A value without its secrets.
+fn shown(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(shown).collect(),
+        Value::Object(fields) => {
+            let each = fields.iter().map(|(name, value)| {
+                let value = if name.contains("secret") { Value::from("…") } else { shown(value) };
+                (name.clone(), value)
+            });
+            each.collect()
+        }
+        other => other.clone(),
+    }
+}
+
 /// A policy as it is written.
 fn text_of<'a>(text: &'a Value, name: &str) -> &'a Value {
-    let policies = text.get("policies").and_then(Value::as_array);
-    let found =
-        policies.and_then(|all| all.iter().find(|policy| policy.get("name").is_some_and(|of| of == name)));
+    named_in(text.get("policies").unwrap_or(&Value::Null), name)
+}
+
+/// The object of this name in a list.
+fn named_in<'a>(list: &'a Value, name: &str) -> &'a Value {
+    let found = list.as_array().into_iter().flatten().find(|of| of.get("name").is_some_and(|of| of == name));
     found.unwrap_or(&Value::Null)
 }
 
@@ -140,8 +222,8 @@ fn subject(policy: &Policy) -> String {
     policy.subject.iter().map(part).collect::<Vec<_>>().join(" and ")
 }
 
-/// The limits that are others, and whether they admit more or less.
-fn limits(old: &Policy, new: &Policy, add: &mut impl FnMut(String)) {
+/// The limits that are others, and whether they admit more or less. `written` are the lists of them in the files; tiers have none.
+fn limits(old: &Policy, new: &Policy, written: [&Value; 2], add: &mut impl FnMut(String)) {
     let [before, now] =
         [old, new].map(|policy| policy.tiers.tiers.iter().flat_map(named).collect::<Vec<_>>());
     for (name, limit, view) in &now {
@@ -158,6 +240,12 @@ fn limits(old: &Policy, new: &Policy, add: &mut impl FnMut(String)) {
                 add(format!("limit {name} {how}: {words}, and was {}", words::limit(other)));
             }
             Some(_) => {}
+        }
+        let [was, is] = written.map(|of| named_in(of, name));
+        if !was.is_null() && !is.is_null() {
+            fields(was, is, OF_LIMIT)
+                .iter()
+                .for_each(|(field, what)| add(format!("limit {name}: {field}: {what}")));
         }
     }
     for (name, limit, _) in before.iter().filter(|(name, ..)| !now.iter().any(|(other, ..)| other == name)) {
@@ -184,9 +272,6 @@ fn all_limits(policy: &Policy) -> String {
 }
 
 fn named(tier: &Tier) -> impl Iterator<Item = (String, &Limit, &LimitView)> {
-    let names = tier.plan.names().into_iter().map(move |name| match tier.name.as_str() {
-        "" => name.to_owned(),
-        tier => format!("{tier}/{name}"),
-    });
+    let names = tier.plan.names().into_iter().map(str::to_owned);
     names.zip(tier.plan.limits()).zip(&tier.views).map(|((name, limit), view)| (name, limit, view))
 }

@@ -86,7 +86,7 @@ fn configuration(by: &str, limit: &str, path: &str, is_shadow: bool) -> Result<M
     if !is_verified {
         // A client that sends another value with each request is limited by this.
         policies.push(policy(
-            "address",
+            if by.ends_with(":address") { "client-address" } else { "address" },
             path,
             None,
             bucket("requests", number.saturating_mul(10)),

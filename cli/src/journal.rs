@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     /// Print so many entries, the newest ones.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     count: u64,
-    /// Then print each new entry, until Ctrl-C, or until the output pipe closes (`| head`).
+    /// Then print each new entry, until Ctrl-C, or until it prints an entry into a closed pipe (`| head`).
     #[arg(long)]
     follow: bool,
     /// Print a line for each entry: `{"id", "time", "policy", "limit", "outcome", "source", "subject", "cost", "reason", "age_ms",

@@ -338,8 +338,10 @@ fn tell(text: &str) {
 /// # Errors
 /// The line, the column, and the mistake there.
 pub fn envoys_reading(name: &str, text: &str) -> Result<serde_json::Value, String> {
-    let documents = document::Node::parse(text, document::Syntax::of(name));
-    let documents = documents.map_err(|(place, said)| format!("{}:{}: {said}", place.line, place.column))?;
+    let syntax = document::Syntax::of(name);
+    let wrong = |(place, said): (document::Place, String)| format!("{}:{}: {said}", place.line, place.column);
+    let documents = document::Node::parse(text, syntax).map_err(wrong)?;
+    document::Node::refused(text, syntax).map(wrong).map_or(Ok(()), Err)?;
     documents.first().map(document::Node::json).ok_or_else(|| String::from("no document"))
 }
 

@@ -14,7 +14,9 @@ use weir::config::{Config, Hint, Host, Region};
 pub(super) struct Source {
     /// Its name, as it was given.
     pub name: String,
+    /// Without the byte order mark of YAML, which no column counts.
     pub text: String,
+    pub has_mark: bool,
     /// True if the text is read as JSON, not as YAML.
     pub is_json: bool,
     /// The parsed documents; empty if the text has a mistake.
@@ -85,6 +87,9 @@ pub(super) fn open(path: &Path) -> io::Result<fs::File> {
 const NO_BODIES: &str = "allow_on_headers_stop_iteration: found nothing, allowed: true beside root_id, because a policy has \
     `body_json` (Envoy 1.35 or newer)";
 
+/// The byte order mark.
+pub(super) const MARK: char = '\u{feff}';
+
 impl Source {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Self, String> {
@@ -97,8 +102,13 @@ impl Source {
     }
 
     /// A text, as the file of this name.
-    pub fn of(name: String, text: String) -> Self {
-        let (mut documents, wrong) = match Node::parse(&text, Syntax::of(&name)) {
+    pub fn of(name: String, mut text: String) -> Self {
+        // Envoy reads none in JSON.
+        let has_mark = Syntax::of(&name) != Syntax::Json && text.starts_with(MARK);
+        if has_mark {
+            text.drain(..MARK.len_utf8());
+        }
+        let (mut documents, mut wrong) = match Node::parse(&text, Syntax::of(&name)) {
             Ok(documents) => (documents, None),
             Err((place, said)) => (Vec::new(), Some(Finding::error("syntax", place, said))),
         };
@@ -117,8 +127,11 @@ impl Source {
             ignored =
                 documents.iter().skip(1).find(|document| !is_empty(document)).map(|document| document.place);
             documents.truncate(1);
+            if let (None, Some((place, said))) = (&wrong, Node::refused(&text, Syntax::of(&name))) {
+                wrong = Some(Finding::error("syntax", place, said));
+            }
         }
-        Self { name, text, documents, wrong, ignored, is_json }
+        Self { name, text, has_mark, documents, wrong, ignored, is_json }
     }
 
     /// The limiter's configurations, in the order of the file.
@@ -313,8 +326,8 @@ impl Limiter<'_> {
         if value.is_string() || word == taken {
             return String::new();
         }
-        // Nothing is written there: the place is that of the colon.
-        if word == ":" {
+        // Nothing is written there: the place is that of the colon, or of the end.
+        if word == ":" || word.is_empty() {
             return " (no value is written there)".to_owned();
         }
         format!(" (YAML takes {word} for {taken}; in quotes it is text)")
@@ -364,7 +377,9 @@ impl Limiter<'_> {
                 let said = format!("{error}{}", self.misread(&error.path));
                 Finding::error("configuration", self.place(&error.path), said)
             };
-            errors.iter().map(finding).collect::<Vec<_>>()
+            let mut findings: Vec<_> = errors.iter().map(finding).collect();
+            findings.sort_by_key(|finding| finding.place);
+            findings
         })?;
         match &self.carrier {
             Some(Carrier { node, kind: Kind::Wasm, .. })

@@ -182,6 +182,18 @@ pub(super) fn shown(bytes: &[u8]) -> String {
     shown
 }
 
+/// The same of what people have written, in the letters of their language.
+pub(super) fn written(bytes: &[u8]) -> String {
+    let mut written = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for next in chunk.valid().chars() {
+            if is_obeyed(next) { written.extend(next.escape_debug()) } else { written.push(next) }
+        }
+        written.push_str(&shown(chunk.invalid()));
+    }
+    written
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,6 +251,9 @@ mod tests {
     fn a_terminal_obeys_nothing_that_is_shown() {
         assert_eq!(shown(b"{\"a\": 1}"), "{\"a\": 1}");
         assert_eq!(shown(b"\x1b[2J\n\\\xff\0"), "\\x1b[2J\\n\\\\\\xff\\x00");
+        let text = "Größe \u{1b}\u{9b}\u{202e}: C:\\a\n".as_bytes();
+        let wanted = "Größe \\u{1b}\\u{9b}\\u{202e}: C:\\a\\n\\xff";
+        assert_eq!(written(&[text, b"\xff"].concat()), wanted);
     }
 
     #[test]

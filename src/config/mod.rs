@@ -275,11 +275,13 @@ impl Config {
     /// Everything that is wrong with the configuration; never empty.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Errors::default();
-        if text.len() > MAX_LENGTH {
+        // It has more bytes than its JSON: mostly at most twice as many.
+        let of_struct = if text.len() > 2 * MAX_LENGTH { None } else { schema::protobuf(text) };
+        if text.len() > MAX_LENGTH && of_struct.is_none() {
             errors.add("", format_args!("{} bytes", text.len()), format_args!("up to {MAX_LENGTH} bytes"));
             return Err(errors.found);
         }
-        let json = match (Json::parse(text), schema::protobuf(text)) {
+        let json = match (Json::parse(text), of_struct) {
             (Ok(json), _) => json,
             (Err(_), Some(json)) if !text.is_empty() => json,
             (Err(wrong), _) => {

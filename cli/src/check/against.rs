@@ -99,6 +99,12 @@ fn subject(new: &Policy, old: &Policy) -> Option<(Option<usize>, String)> {
             match (before.hash.is_some(), now.hash.is_some()) {
                 (false, true) => String::from("this part was in clear, and is hashed"),
                 (true, false) => String::from("this part was hashed, and is in clear"),
+                _ if before.normalize != now.normalize => {
+                    format!(
+                        "spellings of the {} are joined in another way (`normalize`)",
+                        describe::part(now)
+                    )
+                }
                 _ => return None,
             }
         };
@@ -140,7 +146,7 @@ fn named(policy: &Policy) -> Vec<(String, Limit)> {
 fn keeps_state(old: &Limit, new: &Limit) -> bool {
     match (old, new) {
         (Limit::FixedWindow(old), Limit::FixedWindow(new)) => {
-            (old.window(), old.align()) == (new.window(), new.align())
+            (old.window(), old.align(), old.is_marked()) == (new.window(), new.align(), new.is_marked())
         }
         (Limit::SlidingWindow(old), Limit::SlidingWindow(new)) => {
             (old.window(), old.precision()) == (new.window(), new.precision())

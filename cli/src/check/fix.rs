@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::super::source::Source;
+use super::super::source::{MARK, Source};
 use super::super::{tell, words};
 use crate::document::Place;
 use weir::config::Host;
@@ -19,6 +19,8 @@ pub(super) fn rename(path: &Path, host: Host) -> Result<(), String> {
         let mut renamed: Vec<_> =
             source.limiters().iter().flat_map(|limiter| limiter.renamed(host)).collect();
         renamed.sort_unstable();
+        // An alias is there again.
+        renamed.dedup();
         let mut text = source.text.clone();
         // From the last one on, so that the places before it stay where they are.
         for (place, former, present) in renamed.iter().rev() {
@@ -33,6 +35,9 @@ pub(super) fn rename(path: &Path, host: Host) -> Result<(), String> {
         }
         for (Place { line, column }, former, present) in &renamed {
             tell(&format!("{}:{line}:{column}: {former:?} is called {present:?} now: fixed", source.name));
+        }
+        if source.has_mark {
+            text.insert(0, MARK);
         }
         fs::write(path, text).map_err(|error| format!("{}: {error}", words::file(path)))?;
     }

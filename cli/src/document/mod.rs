@@ -104,6 +104,12 @@ impl Node {
         }
     }
 
+    /// Returns where Envoy refuses a text that [`Node::parse`] reads, if it does.
+    pub fn refused(text: &str, syntax: Syntax) -> Option<Wrong> {
+        let is_json = syntax != Syntax::Yaml && Self::parse_json(text).is_ok();
+        if is_json { None } else { yaml::refused(text) }
+    }
+
     pub fn parse_json(text: &str) -> Result<Self, Wrong> {
         json::parse(text)
     }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span};
 use serde_json::Value;
 
 use super::{Content, MAX_DEPTH, Node, Origin, Place, Wrong};
@@ -24,9 +24,43 @@ pub fn parse(text: &str) -> Result<Vec<Node>, Wrong> {
     Ok(loader.documents)
 }
 
+/// Returns where Envoy refuses a text that is YAML, if it does: its parser reads no `?` in a word without quotes in brackets or braces, and
+/// no such word that begins with `|` or `>`.
+pub fn refused(text: &str) -> Option<Wrong> {
+    let (mut rest, mut at) = (text.chars(), 0);
+    // Whether what is open is in brackets or braces.
+    let mut open = vec![false];
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.ok()?;
+        match event {
+            Event::SequenceStart(..) | Event::MappingStart(..) => {
+                let start = span.start.index();
+                let skipped = start.checked_sub(at).and_then(|count| rest.nth(count));
+                at = at.max(start.saturating_add(1));
+                open.push(open.last() == Some(&true) || matches!(skipped, Some('[' | '{')));
+            }
+            Event::SequenceEnd | Event::MappingEnd => drop(open.pop()),
+            Event::Scalar(word, ScalarStyle::Plain, ..)
+                if open.last() == Some(&true) && (word.contains('?') || word.starts_with(['|', '>'])) =>
+            {
+                let said = format!(
+                    "found {word:?} in brackets without quotes, which Envoy does not read, allowed: in quotes"
+                );
+                return Some((place_of(span.start), said));
+            }
+            Event::DocumentEnd => break,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn place_of(marker: Marker) -> Place {
+    Place { line: marker.line(), column: marker.col().saturating_add(1) }
+}
+
 fn scan_error(error: &ScanError) -> Wrong {
-    let marker = error.marker();
-    (Place { line: marker.line(), column: marker.col().saturating_add(1) }, error.info().to_owned())
+    (place_of(*error.marker()), error.info().to_owned())
 }
 
 /// The state of the parser: the open nodes, and the documents read.
@@ -34,7 +68,8 @@ fn scan_error(error: &ScanError) -> Wrong {
 struct Loader {
     documents: Vec<Node>,
     open: Vec<Open>,
-    anchors: HashMap<usize, (Node, usize)>,
+    /// What aliases stand for: the value, the number of values in it, and its text as the name of a field.
+    anchors: HashMap<usize, (Node, usize, Option<String>)>,
     copied: usize,
 }
 
@@ -48,25 +83,26 @@ struct Open {
 
 impl Loader {
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Wrong> {
-        let place = Place { line: span.start.line(), column: span.start.col().saturating_add(1) };
+        let place = place_of(span.start);
         match event {
             Event::SequenceStart(anchor, _) => self.begin(place, anchor, Content::List(Vec::new())),
             Event::MappingStart(anchor, _) => self.begin(place, anchor, Content::Object(Vec::new())),
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
-                Some(open) => self.add(open.node, open.anchor),
+                Some(open) => self.add(open.node, open.anchor, None),
                 None => Ok(()),
             },
             Event::Scalar(text, style, anchor, tag) => {
-                if let Some(open) = self.open.last_mut().filter(|open| open.expects_name()) {
-                    open.name = Some((text.into_owned(), place));
-                    return Ok(());
-                }
                 // To Envoy a tag says that the value is no text, whatever it says and whether there are quotes; but for a lone `!`.
                 let is_plain = match &tag {
                     Some(tag) => !(tag.handle.is_empty() && tag.suffix == "!"),
                     None => style == ScalarStyle::Plain,
                 };
-                let value = if is_plain { plain(&text) } else { Value::from(text.as_ref()) };
+                // Nothing without a tag is nothing; with one, it is a text.
+                let value = match plain(&text) {
+                    value if is_plain && (tag.is_none() || !value.is_null()) => value,
+                    _ => Value::from(text.as_ref()),
+                };
+                let name = if value.is_null() { String::from("null") } else { text.into_owned() };
                 let origin = match style {
                     ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => {
                         Origin::QuotedAtChar(span.start.index())
@@ -75,15 +111,18 @@ impl Loader {
                     ScalarStyle::Plain => Origin::Plain,
                     ScalarStyle::Folded => Origin::Other,
                 };
-                self.add(Node { place, content: Content::Scalar(value), origin: Some(origin) }, anchor)
+                let node = Node { place, content: Content::Scalar(value), origin: Some(origin) };
+                self.add(node, anchor, Some(name))
             }
             Event::Alias(anchor) => {
-                let (node, size) = self.anchors.get(&anchor).cloned().unwrap_or((Node::empty(), 1));
+                let Some((node, size, name)) = self.anchors.get(&anchor).cloned() else {
+                    return Err((place, String::from("an alias is inside of what it stands for")));
+                };
                 self.copied = self.copied.saturating_add(size);
                 if self.copied > MAX_COPIED {
                     return Err((place, format!("aliases copy more than {MAX_COPIED} values")));
                 }
-                self.add(node, 0)
+                self.add(node, 0, name)
             }
             _ => Ok(()),
         }
@@ -97,19 +136,20 @@ impl Loader {
         Ok(())
     }
 
-    /// A value is whole: it belongs to what is open.
-    fn add(&mut self, node: Node, anchor: usize) -> Result<(), Wrong> {
+    /// A value is whole: it belongs to what is open. `name` is its text, if it may be the name of a field.
+    fn add(&mut self, node: Node, anchor: usize, name: Option<String>) -> Result<(), Wrong> {
         if anchor > 0 {
             let mut size = 0_usize;
             node.walk(&mut |_| size = size.saturating_add(1));
-            self.anchors.insert(anchor, (node.clone(), size));
+            self.anchors.insert(anchor, (node.clone(), size, name.clone()));
         }
         let Some(open) = self.open.last_mut() else {
             self.documents.push(node);
             return Ok(());
         };
         if open.expects_name() {
-            open.name = Some((node.json().to_string(), node.place));
+            let said = "found a list or an object as a name, allowed: a text";
+            open.name = Some((name.ok_or_else(|| (node.place, said.to_owned()))?, node.place));
             return Ok(());
         }
         match &mut open.node.content {

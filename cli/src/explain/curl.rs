@@ -99,15 +99,24 @@ pub fn request(words: &[String]) -> Result<RequestFlags, Failure> {
     // curl takes a URL without a scheme for one of HTTP.
     let whole = if address.contains("://") { address.clone() } else { format!("http://{address}") };
     let url = Url::parse(&whole).map_err(|said| wrong(format!("curl: {address:?}: {said}")))?;
+    if let Some(next) = whole.chars().find(|next| next.is_ascii_control() || *next == ' ') {
+        return Err(wrong(format!("curl: {address:?}: found {next:?}, which curl sends in no URL")));
+    }
     let host = url.host_str().unwrap_or_default();
     let host = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
 
     let mut headers = Headers::default();
     for line in &curl.header {
+        if line.starts_with('@') {
+            return Err(wrong(format!("curl: -H {line}: allowed is NAME: VALUE, no file")));
+        }
         headers.written(line);
     }
+    if let Some(cookie) = curl.cookie.as_ref().filter(|cookie| !cookie.is_empty() && !cookie.contains('=')) {
+        return Err(wrong(format!("curl: -b {cookie}: allowed is NAME=VALUE, no file")));
+    }
     let is_json = !curl.json.is_empty();
-    let data = data(&curl)?;
+    let data = data(&curl, &matches)?;
     let form = form(&curl, &matches).transpose().map_err(|said| wrong(format!("curl: {said}")))?;
     if form.is_some() && (data.is_some() || curl.get || curl.head) {
         return Err(wrong(String::from("curl: -F is a request of its own: not beside data, -G or -I")));
@@ -115,7 +124,10 @@ pub fn request(words: &[String]) -> Result<RequestFlags, Failure> {
     headers.by_default("user-agent", curl.user_agent.as_deref().unwrap_or("curl"));
     headers.by_default("accept", if is_json { "application/json" } else { "*/*" });
     let in_url = format!("{}:{}", url.username(), url.password().unwrap_or_default());
-    if let Some(user) = curl.user.as_ref().or((in_url != ":").then_some(&in_url)) {
+    // curl asks for a password that is not there.
+    let user =
+        curl.user.as_ref().map(|user| if user.contains(':') { user.clone() } else { format!("{user}:") });
+    if let Some(user) = user.or((in_url != ":").then_some(in_url)) {
         headers.by_default("authorization", &format!("Basic {}", BASE64_STANDARD.encode(user)));
     }
     if let Some(token) = &curl.oauth2_bearer {
@@ -126,10 +138,10 @@ pub fn request(words: &[String]) -> Result<RequestFlags, Failure> {
             headers.by_default(name, value);
         }
     }
-    let mut path = url.path().to_owned();
+    let (mut path, query) = target(&whole);
     let query = match (&data, curl.get) {
-        (Some(data), true) => url.query().map_or_else(|| data.clone(), |query| format!("{query}&{data}")),
-        _ => url.query().unwrap_or_default().to_owned(),
+        (Some(data), true) => query.map_or_else(|| data.clone(), |query| format!("{query}&{data}")),
+        _ => query.unwrap_or_default().to_owned(),
     };
     if !query.is_empty() {
         path = format!("{path}?{query}");
@@ -154,6 +166,28 @@ pub fn request(words: &[String]) -> Result<RequestFlags, Failure> {
     Ok(RequestFlags::of([method, path, host], url.scheme(), headers.lines, body))
 }
 
+/// The path and the query of a URL, as curl sends them: without `.` and `..`, but only where they are written so. (`Url` reads `%2e` and `\`,
+/// too.)
+fn target(whole: &str) -> (String, Option<&str>) {
+    let (rest, _) = whole.split_once('#').unwrap_or((whole, ""));
+    let (_, rest) = rest.split_once("://").unwrap_or(("", rest));
+    let (_, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (path, query) = rest.split_once('?').map_or((rest, None), |(path, query)| (path, Some(query)));
+    let mut segments = Vec::new();
+    let mut all = path.split('/').skip(1).peekable();
+    while let Some(segment) = all.next() {
+        match segment {
+            "." => {}
+            ".." => drop(segments.pop()),
+            _ => segments.push(segment),
+        }
+        if matches!(segment, "." | "..") && all.peek().is_none() {
+            segments.push("");
+        }
+    }
+    (format!("/{}", segments.join("/")), query)
+}
+
 /// The form of all `-F` and `--form-string`, in the order in which they are written.
 fn form(curl: &Curl, matches: &ArgMatches) -> Option<Result<String, String>> {
     let placed = |name, values: &[String], is_read| {
@@ -166,22 +200,27 @@ fn form(curl: &Curl, matches: &ArgMatches) -> Option<Result<String, String>> {
     (!parts.is_empty()).then(|| form::body(parts.iter().map(|(_, text, is_read)| (text.as_str(), *is_read))))
 }
 
-/// The data of all flags, joined as curl joins them.
-fn data(curl: &Curl) -> Result<Option<String>, Failure> {
+/// The data of all flags, joined as curl joins them, in the order in which they are written.
+fn data(curl: &Curl, matches: &ArgMatches) -> Result<Option<String>, Failure> {
     let file =
         |name: &str| fs::read_to_string(name).map_err(|error| format!("after --: curl: {name}: {error}"));
     let mut parts = Vec::new();
-    for text in &curl.data {
-        parts.push(match text.strip_prefix('@') {
-            Some(name) => file(name)?.replace(['\r', '\n'], ""),
-            None => text.clone(),
-        });
+    let Curl { data, data_raw, data_binary, json, .. } = curl;
+    for (name, texts) in
+        [("data", data), ("data_raw", data_raw), ("data_binary", data_binary), ("json", json)]
+    {
+        for (place, text) in matches.indices_of(name).into_iter().flatten().zip(texts) {
+            let part = match (name, text.strip_prefix('@')) {
+                ("data_raw", _) | (_, None) => text.clone(),
+                ("data", Some(name)) => file(name)?.replace(['\r', '\n'], ""),
+                (_, Some(name)) => file(name)?,
+            };
+            parts.push((place, part));
+        }
     }
-    parts.extend(curl.data_raw.iter().cloned());
-    for text in curl.data_binary.iter().chain(&curl.json) {
-        parts.push(text.strip_prefix('@').map_or_else(|| Ok(text.clone()), file)?);
-    }
-    let between = if curl.json.is_empty() { "&" } else { "" };
+    parts.sort_unstable();
+    let parts: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
+    let between = if json.is_empty() { "&" } else { "" };
     Ok((!parts.is_empty()).then(|| parts.join(between)))
 }
 
@@ -208,6 +247,10 @@ impl Headers {
     fn by_default(&mut self, name: &str, value: &str) {
         if !self.known.iter().any(|known| known == name) {
             self.known.push(name.to_owned());
+            // `-A ''` is no header.
+            if value.is_empty() {
+                return;
+            }
             self.lines.push(format!("{name}: {value}"));
         }
     }
@@ -284,6 +327,9 @@ mod tests {
         let files = |form: &str| form.replace("TEXT", text).replace("PAGE", page);
         for words in [
             &["URL/a?b=c"][..],
+            &["URL/a/%2e%2e/b/./c/../d\\..?x='../y'#z"],
+            &["URL/a/.."],
+            &["-d", "a=1", "--data-raw", "a=2", "-d", "a=3", "-A", "", "-e", "", "URL?q"],
             &["-u", "ann:s", "-b", "a=b", "-e", "http://r/", "-H", "X-Own: 1", "-A", "probe", "URL"],
             &["-X", "PUT", "-d", "a=b", "--data-raw", "@c", "URL/p"],
             &["-d", "@TEXT", "--data-binary", "@TEXT", "URL"],

@@ -77,6 +77,8 @@ pub(super) struct Hot {
     /// The number of entries counted; `skipped` is the number of denials without an entry.
     pub entries: u64,
     pub skipped: u64,
+    /// The journal has entries, perhaps of other policies, or older ones.
+    is_there: bool,
     /// When the first and the last of them was denied.
     first: Micros,
     last: Micros,
@@ -110,6 +112,7 @@ impl Hot {
     ) -> Result<Self, Failure> {
         let (mut hot, mut from) = (Self::default(), None);
         backwards(redis, journal, count, |entry| {
+            hot.is_there = true;
             let id = Id::of(&entry)?;
             let at = denied_at(&entry, id);
             let from = *from.get_or_insert_with(|| since.map_or(Micros::ZERO, |since| at.since(since)));
@@ -153,6 +156,9 @@ impl Hot {
     }
 
     fn text(&self, top: u16, journal: &str) -> String {
+        if self.entries == 0 && self.is_there {
+            return format!("no such denials in {journal}\n");
+        }
         if self.entries == 0 {
             return format!(
                 "no denials in {journal}. If requests are denied, the journal is off: write \"journal\": {{}} into the \

@@ -92,7 +92,7 @@ const MAX_LISTED: usize = 10_000;
 fn listed<'a>(selection: &Selection, config: &'a Config, list: &Path) -> Result<Vec<Subject<'a>>, Failure> {
     let name = words::file(list);
     let text = source::open(list).and_then(io::read_to_string).map_err(|error| format!("{name}: {error}"))?;
-    let lines = (1..).zip(text.lines().map(str::trim));
+    let lines = (1..).zip(text.trim_start_matches(source::MARK).lines().map(str::trim));
     let mut subjects = BTreeMap::new();
     for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
         let filled =
@@ -180,7 +180,9 @@ pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Writ
     if let Some(ban) = &found {
         let what = match BanRecord::read(&ban.value) {
             BanRecord::Until(_) => String::from("that weir began"),
-            BanRecord::Imposed(text) => format!("that an operator imposed ({})", words::shown(&text)),
+            BanRecord::Imposed(text) => {
+                format!("that an operator imposed ({})", String::from_utf8_lossy(&text))
+            }
         };
         if !arguments.consent.ask(&format!("Lift the ban of {shown} {what}?"))? {
             return Ok(Found::Something);

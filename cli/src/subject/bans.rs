@@ -99,7 +99,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
             };
             let by = match record {
                 BanRecord::Until(_) => String::from("begun by weir"),
-                BanRecord::Imposed(text) => format!("imposed: {}", words::shown(&text)),
+                BanRecord::Imposed(text) => format!("imposed: {}", words::written(&text)),
             };
             format!("{subject} {rest}{}, {by}\n", also(&scope))
         };

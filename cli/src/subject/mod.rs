@@ -24,6 +24,7 @@ use super::region::{Counted, InRegion, counted_here, elsewhere};
 use super::sample::RequestFlags;
 use super::{Ended, Failure, failed, request, tell, words};
 use weir::config::Config;
+use weir::policy::subject::SubjectPart;
 use weir::policy::{Check, Policy, Ruling, key};
 use weir::script::Plan;
 use weir::script::records;
@@ -95,14 +96,9 @@ impl Selection {
         let found = match &self.subject {
             Some(text) => {
                 let found = by_name(config, text, is_wanted)?;
-                for subject in &found {
-                    if let Some(normal) = subject.normalised() {
-                        let name = &subject.policy.name;
-                        tell(&format!(
-                            "weir: warning: no request has the subject {}, because policy {name} has `normalize`: write --subject '{normal}'",
-                            subject.shown()
-                        ));
-                    }
+                for (subject, why) in found.iter().filter_map(|of| Some((of, of.unlike()?))) {
+                    let shown = subject.shown();
+                    tell(&format!("weir: warning: no request has the subject {shown}, because {why}"));
                 }
                 found
             }
@@ -246,22 +242,40 @@ impl<'a> Subject<'a> {
         self.checks.first().map(|check| check.tag.as_slice()).unwrap_or_default()
     }
 
-    /// The tag that requests have in its place, if a part of it is not as `normalize` makes values.
-    fn normalised(&self) -> Option<String> {
+    /// Says why no request has its tag, if that is so.
+    fn unlike(&self) -> Option<String> {
         let tag = core::str::from_utf8(self.tag()).ok()?;
-        let (name, subject) = tag.trim_start_matches('{').trim_end_matches('}').split_once('|')?;
+        let (counters, subject) = tag.trim_start_matches('{').trim_end_matches('}').split_once('|')?;
         let texts: Vec<&str> = subject.split('|').collect();
-        // A long subject is a hash.
-        if texts.len() != self.policy.subject.len() {
-            return None;
-        }
-        let each = texts.iter().zip(&self.policy.subject).map(|(text, part)| {
-            let value = unescaped(text).filter(|_| !part.normalize.is_none());
-            let normal = value.and_then(|value| Some(escaped(&part.normalize.apply(value.into())?)));
-            normal.unwrap_or_else(|| (*text).to_owned())
-        });
-        let normal = each.collect::<Vec<_>>().join("|");
-        (normal != subject && normal.len() <= key::LONGEST_SUBJECT).then(|| format!("{{{name}|{normal}}}"))
+        let unlike = |Policy { name, subject: parts, .. }: &Policy| {
+            let is_hash = matches!(texts.as_slice(), [only] if only.starts_with("%~"));
+            if texts.len() != parts.len() {
+                let (count, s) = (parts.len(), if parts.len() == 1 { "" } else { "s" });
+                return (!is_hash).then(|| format!("subjects of policy {name} have {count} part{s}"));
+            }
+            let is_clear =
+                |(text, part): (&&str, &SubjectPart)| part.hash.is_some() && !text.starts_with('%');
+            if texts.iter().zip(parts).any(is_clear) {
+                return Some(format!(
+                    "policy {name} hashes it: describe the request, such as -H 'x-api-key: KEY'"
+                ));
+            }
+            let each = texts.iter().zip(parts).map(|(text, part)| {
+                let value = unescaped(text);
+                let normal = value.and_then(|value| Some(escaped(&part.normalize.apply(value.into())?)));
+                normal.unwrap_or_else(|| (*text).to_owned())
+            });
+            let normal = each.collect::<Vec<_>>().join("|");
+            let is_other = normal != subject && normal.len() <= key::LONGEST_SUBJECT;
+            let why = if parts.iter().all(|part| part.normalize.is_none()) {
+                String::from("keys spell it in another way")
+            } else {
+                format!("policy {name} has `normalize`")
+            };
+            is_other.then(|| format!("{why}: write --subject '{{{counters}|{normal}}}'"))
+        };
+        let counted = self.config.policies.iter().filter(|policy| policy.counters == counters);
+        counted.map(unlike).collect::<Option<Vec<_>>>()?.into_iter().next()
     }
 
     /// The same, for people.

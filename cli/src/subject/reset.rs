@@ -60,6 +60,9 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
         let banned = banned.tiers.first().is_some_and(|tier| tier.outcome.ban != RetryAfter::Now);
         let question = format!("Delete what is counted of {}: {}?", subject.shown(), names.join(", "));
         let deleted = !existing.is_empty() && arguments.consent.ask(&question)?;
+        if !deleted && !existing.is_empty() {
+            return Ok(Found::Something);
+        }
         if deleted {
             let change = Change {
                 action: "reset",
@@ -82,10 +85,8 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
         } else if deleted {
             let still = if banned { " It is still banned: use `weir unban`." } else { "" };
             format!("{}: limits are full again. {}{still}\n", subject.shown(), subject.delay())
-        } else if existing.is_empty() {
-            format!("{}: nothing is counted\n", subject.shown())
         } else {
-            return Ok(Found::Something);
+            format!("{}: nothing is counted\n", subject.shown())
         };
         out.write_all(text.as_bytes()).map_err(failed)?;
     }

@@ -154,7 +154,7 @@ impl State {
         };
         let by = match BanRecord::read(&ban.value) {
             BanRecord::Until(_) => String::from("begun by weir"),
-            BanRecord::Imposed(text) => format!("imposed: {}", words::shown(&text)),
+            BanRecord::Imposed(text) => format!("imposed: {}", words::written(&text)),
         };
         match rest {
             RetryAfter::After(rest) => vec![format!("  ban: for another {}, {by}", words::span(rest))],

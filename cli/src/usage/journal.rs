@@ -43,6 +43,10 @@ pub(super) fn time(text: &str) -> Result<Micros, String> {
 
 /// Returns the usage from this time on, as text.
 pub(super) fn text(arguments: &Arguments, from: Micros, config: &Config) -> Result<String, Ended> {
+    if let Some(to) = arguments.to.filter(|to| *to <= from) {
+        let (from, to) = (date::text(from), date::text(to));
+        return Err(Ended::from(format!("--to {to}: allowed is a time after --from {from}")));
+    }
     let wanted = Wanted::of(arguments, config)?;
     let mut redis = arguments.place.connect()?;
     let prefix = &config.store.key_prefix;

@@ -59,6 +59,7 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
                     (_, Json::Text(text)) => nearest(text, kind.words().iter().map(|word| word.name)),
                     _ => None,
                 };
+                let hint = hint.filter(|hint| is_allowed(hint, kind));
                 let as_text = match (kind, &value) {
                     (Kind::Count(..), Json::Text(_)) => syntax::COUNT_FORMS,
                     _ => "",
@@ -124,7 +125,22 @@ fn string(text: &str, syntax: &Syntax, path: &str, errors: &mut Errors) {
     } else {
         format!("{}{detail}", Json::Text(text.to_owned()))
     };
-    errors.add_with_hint(path, found, allowed_text(syntax), mismatch.nearest.map(Hint::Nearest));
+    let hint =
+        mismatch.nearest.filter(|nearest| nearest.len() <= syntax.max && (syntax.check)(nearest).is_ok());
+    errors.add_with_hint(path, found, allowed_text(syntax), hint.map(Hint::Nearest));
+}
+
+/// What is probably meant may be out of bounds, too.
+fn is_allowed(hint: &Hint, kind: &Kind) -> bool {
+    match (hint, kind) {
+        (Hint::Nearest(text), Kind::Count(min, max)) => {
+            syntax::count(text).is_some_and(|count| (*min..=*max).contains(&count))
+        }
+        (Hint::Nearest(text), Kind::Duration(min, max)) => {
+            syntax::duration(text).is_some_and(|duration| (*min..=*max).contains(&duration))
+        }
+        _ => true,
+    }
 }
 
 /// Errors are logged, and a secret that has only a mistake is nearly the right one.
@@ -264,7 +280,9 @@ fn map(
             errors.add(&at, "the same name twice", "each name once");
         }
         let value = check(value, of, &at, errors);
-        out.push((name, value));
+        // The names of a `Struct` have no order, so none may matter.
+        let place = out.partition_point(|(earlier, _)| *earlier <= name);
+        out.insert(place, (name, value));
     }
     Json::Object(out)
 }

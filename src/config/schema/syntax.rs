@@ -150,7 +150,7 @@ fn is_token(byte: u8) -> bool {
 pub static TEXT: Syntax = Syntax {
     name: "text",
     allowed: "1 to 1024 bytes",
-    pattern: "",
+    pattern: "[\\s\\S]",
     max: 1024,
     number: None,
     check: |text| ok_if(!text.is_empty()),
@@ -263,7 +263,7 @@ pub static WEIGHT: Syntax = Syntax {
 pub static MODEL: Syntax = Syntax {
     name: "model",
     allowed: "the name of a model, of 1 to 256 bytes; a `*` at its end stands for any rest",
-    pattern: "^[^*]*[*]?$",
+    pattern: "^([^*]+[*]?|[*])$",
     max: 256,
     number: None,
     check: |text| ok_if(!text.is_empty() && !text.strip_suffix('*').unwrap_or(text).contains('*')),
@@ -425,7 +425,7 @@ pub static METHOD: Syntax = Syntax {
 pub static HOST: Syntax = Syntax {
     name: "host",
     allowed: "a host in lower case without port, or `*.` and a domain for all hosts below it",
-    pattern: "^(\\*\\.)?[^A-Z*/]{1,253}$",
+    pattern: "^(\\*\\.)?[^A-Z*/ ]{1,253}$",
     max: 255,
     number: None,
     check: |text| {
@@ -435,7 +435,8 @@ pub static HOST: Syntax = Syntax {
         if lower != text {
             return Err(Mismatch { nearest: Some(lower), ..Mismatch::default() });
         }
-        ok_if(!rest.is_empty() && !port && !rest.ends_with('.') && !rest.contains(['*', '/', ' ']))
+        let fits = (1..=253).contains(&rest.len());
+        ok_if(fits && !port && !rest.ends_with('.') && !rest.contains(['*', '/', ' ']))
     },
 };
 
@@ -492,7 +493,7 @@ pub static REGEX: Syntax = Syntax {
 pub static RATE: Syntax = Syntax {
     name: "rate",
     allowed: "a whole number from 1 to 1000000000000, `/`, and a duration from 1 ms to 366 days or its unit, such as `10/s` or `100/5m`",
-    pattern: "^[1-9](_?[0-9])*[kMG]?/[0-9]{0,15}(us|ms|s|m|h|d)$",
+    pattern: "^[1-9](_?[0-9])*[kMG]?/[0-9]{0,30}(us|ms|s|m|h|d)$",
     max: 32,
     number: None,
     check: |text| match rate(text) {

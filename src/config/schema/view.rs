@@ -115,7 +115,7 @@ pub struct Entries<'a, T> {
 }
 
 impl<'a, T: Read> Entries<'a, T> {
-    /// The names and values, in the order written.
+    /// The names and values, in the order of the names.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, T::Value<'a>)> + use<'a, T> {
         let Self { place: Place { root, json }, read } = *self;
         json.fields().iter().map(move |(name, json)| (name.as_str(), read.read(Place { root, json })))

@@ -79,10 +79,10 @@ pub const ACCEPTED: &[(&str, &str)] = &[
      r#"{"policies": [
             {"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 2}, {"name": "c", "algorithm": "concurrency", "limit": 1}]},
             {"name": "q", "counters": "p", "mode": "shadow", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9, "max_delay": "7s"}, {"name": "c", "algorithm": "concurrency", "limit": 9}]}]}"#),
-    ("policies that share counters, one of them by its name",
+    ("policies that share counters, one of them by its name, and whose tiers are in any order",
      r#"{"policies": [{P, "counters": "q"}, {"name": "q", "limits": [{L}]}, {"name": "r", "counters": "q", "limits": [{L}], "mode": "shadow"},
             {"name": "s", "counters": "t", "overrides": true, "tiers": {"by": {"host": {}}, "default": "u", "limits": {"u": [{L}], "v": [{L}]}}},
-            {"name": "w", "counters": "t", "overrides": true, "tiers": {"by": {"path": {}}, "default": "v", "limits": {"u": [{L}], "v": [{L}]}}}]}"#),
+            {"name": "w", "counters": "t", "overrides": true, "tiers": {"by": {"path": {}}, "default": "v", "limits": {"v": [{L}], "u": [{L}]}}}]}"#),
     ("credentials in places of one's own, and hashes without a secret",
      r#"{"policies": [{P, "subject": [{"credential": {}}, {"credential": {"headers": []}, "hash": true},
             {"credential": {"headers": ["x-token", "proxy-authorization"], "query": [], "semicolon": "literal"}, "on_multiple": "last"},

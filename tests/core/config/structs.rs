@@ -81,6 +81,25 @@ fn a_struct_is_read_like_its_json() {
     }
 }
 
+/// It has more bytes than its JSON, whose length is bounded.
+#[test]
+fn a_struct_loads_whose_json_is_as_long_as_it_may_be() {
+    let networks = vec!["10.0.0.0/8"; 1_024];
+    let deny = vec![serde_json::json!({ "client_address": networks }); 78];
+    let mut whole: serde_json::Value = serde_json::from_str(&json(ACCEPTED[0].1)).unwrap();
+    whole["deny"] = deny.into();
+    let text = whole.to_string();
+    let message = message_of(&text).unwrap();
+    assert!(
+        text.len() <= weir::config::MAX_LENGTH && message.len() > weir::config::MAX_LENGTH,
+        "{}",
+        text.len()
+    );
+    assert!(Config::parse(text.as_bytes()).is_ok());
+    assert!(Config::parse(&message).is_ok());
+    assert!(Config::parse(&vec![b'\n'; 2 * weir::config::MAX_LENGTH]).is_err());
+}
+
 #[test]
 fn a_count_may_be_text() {
     let text = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "fixed_window", "limit": "L", "window": "1d"}]}]}"#;

@@ -13,7 +13,7 @@ fn nothing_changes_unless_the_operator_says_yes() {
     world.says(&["SET", "edge:{api|ann}:override", r#"{"hour":{"limit":3}}"#]);
     #[rustfmt::skip]
     let rows: [(&str, &[&str], &str, &[&str]); 5] = [
-        ("reset", &["reset", &file, "--subject", "{login|ann}"], "Delete what is counted of {login|ann}: edge:{login|ann}:tries? [y/N]",
+        ("reset", &["reset", &file, "--subject", "{login|ann}", "--json"], "Delete what is counted of {login|ann}: edge:{login|ann}:tries? [y/N]",
          &["EXISTS", "edge:{login|ann}:tries"]),
         ("unban", &["unban", &file, "--subject", "{login|bob}"], "Lift the ban of {login|bob} that an operator imposed (no reason given)? [y/N]",
          &["EXISTS", "edge:{login|bob}:ban"]),
