@@ -193,29 +193,38 @@ static CLASSES: [u8; 256] = {
     classes[b'=' as usize] = class::EQUALS;
     classes[b'%' as usize] = class::NOT_SIMPLE;
     classes[b'+' as usize] = class::NOT_SIMPLE;
-    classes[b'"' as usize] = class::QUOTE;
-    let mut control = 0;
-    while control < b' ' as usize {
-        classes[control] = class::NOT_SIMPLE;
-        control += 1;
-    }
-    let mut beyond_ascii = 0x80;
-    while beyond_ascii < classes.len() {
-        classes[beyond_ascii] = class::NOT_SIMPLE;
-        beyond_ascii += 1;
+    classes[b'"' as usize] = class::GAP;
+    classes[b' ' as usize] = class::GAP;
+    classes[b'[' as usize] = class::GAP;
+    classes[b']' as usize] = class::GAP;
+    classes[b'\\' as usize] = class::GAP;
+    let mut byte = 0;
+    while byte < classes.len() {
+        if byte < b' ' as usize || byte > b'~' as usize {
+            classes[byte] = class::NOT_SIMPLE | class::GAP;
+        }
+        byte += 1;
     }
     classes
 };
 
 /// The classes of bytes. Each is a bit.
 mod class {
+    /// The classes of this byte.
+    pub(super) fn of(byte: u8) -> u8 {
+        super::CLASSES.get(usize::from(byte)).copied().unwrap_or_default()
+    }
+
     pub(super) const AMPERSAND: u8 = 1;
     pub(super) const SEMICOLON: u8 = 1 << 1;
     pub(super) const COMMA: u8 = 1 << 2;
     pub(super) const EQUALS: u8 = 1 << 3;
     /// A server may read it as something else.
     pub(super) const NOT_SIMPLE: u8 = 1 << 4;
-    pub(super) const QUOTE: u8 = 1 << 5;
+    /// In a cookie, some servers end a value at it, and find another cookie behind it.
+    pub(super) const GAP: u8 = 1 << 5;
+    /// No byte has it: a value in quotes has a `;`.
+    pub(super) const UNCLEAR: u8 = 1 << 6;
 }
 
 /// The places of the pairs of a string, in order. Pairs without any byte are left out.
@@ -233,8 +242,8 @@ struct Pair {
     begin: usize,
     equals: usize,
     end: usize,
-    name_is_simple: bool,
-    value_is_simple: bool,
+    /// The classes of the bytes of its name, and of its value.
+    classes: (u8, u8),
 }
 
 impl Pairs {
@@ -245,7 +254,7 @@ impl Pairs {
         // The place of the `=` and the classes of the name before it; the classes since then.
         let (mut begin, mut name, mut seen) = (0, None, 0);
         for (at, &byte) in text.iter().enumerate() {
-            let class = CLASSES.get(usize::from(byte)).copied().unwrap_or_default();
+            let class = class::of(byte);
             if class & (ends | class::EQUALS) == 0 {
                 seen |= class;
             } else if class & ends > 0 {
@@ -273,25 +282,43 @@ impl Pairs {
         // Without `=`, all of it is the name.
         let ((equals, of_name), of_value) = name.map_or(((end, seen), 0), |name| (name, seen));
         self.classes |= of_name | of_value;
-        let name_is_simple = of_name & class::NOT_SIMPLE == 0;
-        let value_is_simple = of_value & class::NOT_SIMPLE == 0;
-        self.pairs.push(Pair { begin, equals, end, name_is_simple, value_is_simple });
+        self.pairs.push(Pair { begin, equals, end, classes: (of_name, of_value) });
     }
 
-    /// True if a value begins with a quote, and a `;` comes before the next one. To some servers that `;` ends no cookie.
-    fn quotes_semicolon(&self, text: &[u8]) -> bool {
-        self.classes & class::QUOTE > 0
-            && self.pairs.iter().any(|pair| {
-                let value = text.get(pair.equals.saturating_add(1)..).unwrap_or_default();
-                let mut escaped = false;
-                let quoted = value.trim_ascii_start().strip_prefix(b"\"").unwrap_or_default();
-                let mut quoted = quoted.iter().take_while(|&&byte| {
-                    let ends = byte == b'"' && !escaped;
-                    escaped = byte == b'\\' && !escaped;
-                    !ends
-                });
-                quoted.any(|&byte| byte == b';')
-            })
+    /// Adds the names of cookies that only some servers find within others: those with `=` behind a space or another [gap](class::GAP).
+    /// Without a value, none of them is clear.
+    fn add_hidden(&mut self, text: &[u8]) {
+        for place in 0..self.pairs.len() {
+            let Some(pair) = self.pairs.get(place) else { return };
+            let (begin, end) = (pair.begin, pair.end);
+            let bytes = text.get(begin..end).unwrap_or_default();
+            let spaces = bytes.iter().take_while(|&&byte| byte == b' ').count();
+            let (name, value) = pair.halves(text);
+            let is_gap = |byte: u8| class::of(byte) & class::GAP > 0;
+            let name = name.get(spaces..).unwrap_or_default();
+            if pair.classes.1 & class::GAP == 0 && !name.iter().any(|&byte| is_gap(byte)) {
+                continue;
+            }
+            if quotes_semicolon(text.get(end.saturating_sub(value.len())..).unwrap_or_default()) {
+                self.classes |= class::UNCLEAR;
+            }
+            let (mut after_gap, mut hidden) = (false, None);
+            for (at, &byte) in bytes.iter().enumerate().skip(spaces) {
+                match byte {
+                    b'=' => {
+                        if let Some(hidden) = hidden.take() {
+                            self.push(begin.saturating_add(hidden), None, (begin.saturating_add(at), 0));
+                        }
+                    }
+                    byte if is_gap(byte) => {
+                        after_gap = true;
+                        hidden = hidden.filter(|_| byte.is_ascii_whitespace());
+                    }
+                    _ if after_gap => (after_gap, hidden) = (false, Some(at)),
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// True if there are more bytes or pairs than are read. Then a name that was not found may still be there.
@@ -381,7 +408,8 @@ pub fn parameters<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Result<Valu
 pub fn all_parameters<'t>(pairs: &Pairs, text: &'t [u8]) -> impl Iterator<Item = (Sent<'t>, Sent<'t>)> {
     pairs.pairs.iter().map(move |pair| {
         let (name, value) = pair.halves(text);
-        (Sent::of_query(name, pair.name_is_simple), Sent::of_query(value, pair.value_is_simple))
+        let is_simple = |classes: u8| classes & class::NOT_SIMPLE == 0;
+        (Sent::of_query(name, is_simple(pair.classes.0)), Sent::of_query(value, is_simple(pair.classes.1)))
     })
 }
 
@@ -390,10 +418,20 @@ pub fn all_parameters<'t>(pairs: &Pairs, text: &'t [u8]) -> impl Iterator<Item =
 #[must_use]
 pub fn cookies(header: &[u8]) -> Pairs {
     let mut pairs = Pairs::parse(header, class::SEMICOLON | class::COMMA);
-    if !pairs.quotes_semicolon(header) {
-        pairs.classes &= !class::QUOTE;
-    }
+    pairs.add_hidden(header);
     pairs
+}
+
+/// True if this begins with a quote, and a `;` comes before the next one. To some servers that `;` ends no cookie.
+fn quotes_semicolon(text: &[u8]) -> bool {
+    let mut escaped = false;
+    let quoted = text.trim_ascii_start().strip_prefix(b"\"").unwrap_or_default();
+    let mut quoted = quoted.iter().take_while(|&&byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        !ends
+    });
+    quoted.any(|&byte| byte == b';')
 }
 
 /// The values of the cookie `name` in the `pairs` of the header `text`, decoded and without the quotes around them.
@@ -407,7 +445,8 @@ pub fn cookie<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Result<Values<'
             key = rest;
         }
         if key == name {
-            let is_unclear = pair.is_beside_comma(text) || pair.is_name() || pairs.classes & class::QUOTE > 0;
+            let is_unclear =
+                pair.is_beside_comma(text) || pair.is_name() || pairs.classes & class::UNCLEAR > 0;
             return Some(if is_unclear { Err(Unreadable) } else { Sent::of_cookie(value) });
         }
         is_taken_for(Decoded::new(key, Some(Plus::IsSpace)), name).then_some(Err(Unreadable))

@@ -664,7 +664,7 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("cookie that some servers decode, as Express writes it", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=s%3Aab%2Fc", "{p|s:ab/c}"),
     ("cookie in quotes, with an escape", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=\"a%3Ab\"", "{p|a:b}"),
     ("cookie in quotes, with a space", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=\"a b\"", "{p|a%20b}"),
-    ("cookie beside others with quotes", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: a=\"x, \\\"y\"; b={\"c\":1,\"d\":\"\"};s=abc; e=\"", "{p|abc}"),
+    ("cookie beside others with quotes", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: a=\"x, \\\"y\"; b={\"s\":1,\"d\":\"\"};s=abc; c=s t s; e=\"", "{p|abc}"),
     ("cookie of a longer name", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: ss=1; xs=2", "{p|%-}"),
     ("cookie twice", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=1; s=2", "deny ambiguous 0"),
     ("cookie on two lines", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=1\ncookie: s=2", "deny ambiguous 0"),
@@ -782,6 +782,9 @@ const SPELLINGS: &[(&str, &str, &str)] = &[
     ("JSON, of Express", "cookie", "user_id=j%3A%22ann%22"),
     ("in the quotes of another cookie", "cookie", "a=\"b; user_id=ann; c=\""),
     ("an escaped quote in them", "cookie", "a= \"\\\"; user_id=ann; c=\""),
+    ("behind a space in another value, of Python", "cookie", "user_id=1; a=b user_id =2"),
+    ("behind a space in another name", "cookie", "a user_id=2"),
+    ("behind a quote, of WebOb", "cookie", "user_id=1; a=b\"user_id=2"),
     ("quotes that are not closed", "cookie", "user_id=ann; a=\"; b"),
     ("an escape of no UTF-8", "cookie", "user_id=s%ff"),
 ];
