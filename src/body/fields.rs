@@ -14,6 +14,9 @@ use super::values::{Ambiguous, MAX_TEXT, MAX_TEXTS};
 /// A field by this name changes how some servers decode the others.
 const CHARSET: &[u8] = b"_charset_";
 
+/// The most fields of a form. PHP reads no more (`max_input_vars`), and says nothing.
+const MAX_FIELDS: usize = 1000;
+
 /// The value of a form under a name.
 #[derive(Clone, Debug, Default)]
 enum Field {
@@ -31,12 +34,14 @@ pub(super) struct Table {
     fields: Vec<Field>,
     /// The total length of the texts in bytes.
     texts: usize,
+    /// The number of fields of the form.
+    count: usize,
     unreadable: bool,
 }
 
 impl Table {
     fn new(names: Rc<[String]>) -> Self {
-        Self { fields: vec![Field::default(); names.len()], names, texts: 0, unreadable: false }
+        Self { fields: vec![Field::default(); names.len()], names, texts: 0, count: 0, unreadable: false }
     }
 
     /// Makes all fields unreadable, because servers differ in how they read this form.
@@ -51,7 +56,8 @@ impl Table {
 
     /// Adds a field of the form, with its name decoded. `None`: servers differ in its value, or it is too long.
     pub(super) fn put(&mut self, name: &[u8], value: Option<&[u8]>) {
-        self.unreadable |= name == CHARSET;
+        self.count = self.count.saturating_add(1);
+        self.unreadable |= name == CHARSET || self.count > MAX_FIELDS;
         // Some servers drop spaces around a name, and some drop a byte order mark.
         let trimmed = core::str::from_utf8(name).map_or(name, |name| {
             name.trim_matches(|letter: char| letter.is_whitespace() || letter == BYTE_ORDER_MARK).as_bytes()
@@ -59,9 +65,7 @@ impl Table {
         for (wanted, field) in self.names.iter().zip(&mut self.fields) {
             if name == wanted.as_bytes() {
                 let text = value.and_then(|value| core::str::from_utf8(value).ok());
-                let text = text.filter(|text| {
-                    text.len() <= MAX_TEXT && !text.contains('\0') && !text.starts_with(BYTE_ORDER_MARK)
-                });
+                let text = text.filter(|text| text.len() <= MAX_TEXT && is_clear(text));
                 *field = match (&*field, text) {
                     (Field::Absent, Some(text)) if self.texts.saturating_add(text.len()) <= MAX_TEXTS => {
                         self.texts = self.texts.saturating_add(text.len());
@@ -160,9 +164,16 @@ impl Fields {
     }
 }
 
-/// True if some server drops this byte before a name.
+/// True if all servers read the same of a decoded text: it has no byte order mark at its beginning, which some drop, no zero byte, at which
+/// some end it, and no other control character, which Tornado takes for a space.
+pub fn is_clear(text: &str) -> bool {
+    !text.starts_with(BYTE_ORDER_MARK)
+        && text.bytes().all(|byte| byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r'))
+}
+
+/// True if some server drops this byte before a name. `URLSearchParams` drops a `?` before the first one.
 const fn is_dropped(byte: u8) -> bool {
-    matches!(byte, b'[' | b']' | 0xef | 0xbb | 0xbf) || byte.is_ascii_whitespace()
+    matches!(byte, b'[' | b']' | b'?' | 0xef | 0xbb | 0xbf) || byte.is_ascii_whitespace()
 }
 
 /// A name without what some server drops of it.

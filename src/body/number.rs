@@ -65,13 +65,13 @@ impl Number {
     }
 
     /// Its shortest text, which no other number has: `10` for `1e1`, `0` for `-0.0`. `None` if it cannot be told apart from others: it has
-    /// more than six decimal places, or is 10^12 or more.
+    /// more than six decimal places, or is 10^12 or more, or is a fraction of more than 10^9, for which floating point has too few digits.
     #[must_use]
     pub fn text(self) -> Option<String> {
-        if !self.is_exact {
+        let (whole, places) = (self.magnitude.0 / ONE, self.magnitude.0 % ONE);
+        if !self.is_exact || places > 0 && whole >= 1_000_000_000 {
             return None;
         }
-        let (whole, places) = (self.magnitude.0 / ONE, self.magnitude.0 % ONE);
         let mut text = String::from(if self.is_negative { "-" } else { "" });
         let _ = write!(text, "{whole}");
         if places > 0 {

@@ -42,6 +42,8 @@ impl Urlencoded {
                 _ if self.in_value && !self.only_names && self.value.len() <= 3 * MAX_TEXT => {
                     self.value.push(byte);
                 }
+                // Some servers read nothing of a form that is no UTF-8.
+                _ if self.in_value && !byte.is_ascii() && !self.only_names => table.refuse(),
                 _ if self.in_value => {}
                 _ if self.name.len() < MAX_NAME => self.name.push(byte),
                 _ if self.only_names => {}
@@ -52,11 +54,16 @@ impl Urlencoded {
 
     /// A pair ends here.
     pub(super) fn end(&mut self, table: &mut Table) {
+        let is_text = [&self.name, &self.value].iter().all(|raw| core::str::from_utf8(raw).is_ok());
+        // Some servers take bytes for Latin-1 that are no escapes, and one drops white space at the end of a form.
+        let is_clear = self.name.is_ascii()
+            && self.value.is_ascii()
+            && !self.value.last().is_some_and(u8::is_ascii_whitespace);
         let is_name = decode(&mut self.name);
         if self.only_names {
             table.put(&self.name, None);
-        } else if is_name {
-            let value = decode(&mut self.value).then_some(&*self.value);
+        } else if is_name && is_text {
+            let value = decode(&mut self.value).then_some(&*self.value).filter(|_| is_clear);
             table.put(&self.name, value);
         } else {
             // Of a wrong escape each server makes another name.

@@ -392,9 +392,9 @@ impl<'a> Request<'a> {
     /// The host of the request: lower case, without port, without the root's dot.
     ///
     /// # Errors
-    /// [`Unreadable`]
+    /// [`Unreadable`], also if servers find another host in it.
     pub fn host(&self) -> Result<Option<&[u8]>, Unreadable> {
-        borrowed(self.host.get_or_init(|| Ok(self.attributes.header(":authority")?.map(host))))
+        borrowed(self.host.get_or_init(|| self.attributes.header(":authority")?.map(host).transpose()))
     }
 
     /// The path, in the spelling policies are matched on, and as it was sent; `None` when it is too long to be read,
@@ -531,16 +531,22 @@ fn borrowed<'r>(kept: &'r Read<'_>) -> Result<Option<&'r [u8]>, Unreadable> {
     kept.as_ref().map(Option::as_deref).map_err(|unreadable| *unreadable)
 }
 
-/// The host of an authority.
-fn host(authority: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-    let port = authority.iter().rposition(|&byte| byte == b':').filter(|&at| {
-        let port = authority.get(at.saturating_add(1)..).unwrap_or_default();
-        port.iter().all(u8::is_ascii_digit)
-            && !authority.get(..at).unwrap_or_default().contains(&b':') | (authority.first() == Some(&b'['))
-    });
-    let host = port.and_then(|port| authority.get(..port)).unwrap_or(&authority);
+/// The host of an authority. Unreadable if it has anything but a host and a port in digits: some servers end it at any colon, others take
+/// what is behind an `@`, or decode it.
+fn host(authority: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Unreadable> {
+    let end = if authority.first() == Some(&b'[') {
+        authority.iter().position(|&byte| byte == b']').map(|end| end.saturating_add(1))
+    } else {
+        authority.iter().position(|&byte| byte == b':')
+    };
+    let (host, port) = authority.split_at(end.unwrap_or(authority.len()));
+    let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(byte);
+    let is_port = matches!(port.first(), None | Some(b':')) && port.iter().skip(1).all(u8::is_ascii_digit);
+    if !is_port || !host.iter().all(is_host) {
+        return Err(Unreadable);
+    }
     let length = host.strip_suffix(b".").unwrap_or(host).len();
-    match authority {
+    Ok(match authority {
         Cow::Borrowed(authority) if !authority.iter().any(u8::is_ascii_uppercase) => {
             Cow::Borrowed(authority.get(..length).unwrap_or_default())
         }
@@ -550,5 +556,5 @@ fn host(authority: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
             host.make_ascii_lowercase();
             Cow::Owned(host)
         }
-    }
+    })
 }

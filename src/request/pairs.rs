@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use super::Unreadable;
 use super::path::{Decoded, Plus, has_wrong_escape};
 pub use crate::body::folded;
-use crate::body::{begin_differently, is_taken_for};
+use crate::body::{begin_differently, is_clear, is_taken_for};
 use crate::inline_vec::InlineVec;
 
 /// The most pairs of a query or of a cookie header that are read. A string with more is ambiguous.
@@ -47,14 +47,17 @@ impl<'t> Sent<'t> {
 
     /// The value of a cookie. Some servers remove quotes around it and decode it, others do neither.
     fn of_cookie(whole: &'t [u8]) -> Result<Self, Unreadable> {
-        let raw = match whole.strip_prefix(b"\"") {
-            Some(begun) => begun.strip_suffix(b"\"").filter(|raw| !raw.contains(&b'\\')).ok_or(Unreadable)?,
-            None => whole,
+        let (raw, first) = match whole.strip_prefix(b"\"") {
+            Some(begun) => (begun.strip_suffix(b"\"").ok_or(Unreadable)?, b' '),
+            None => (whole, b'!'),
         };
+        // Some servers end a value, or all cookies, at any other byte, or drop it.
+        let is_octet =
+            |byte: &u8| matches!(byte, b'!'..=b'~') && !br#""\[]"#.contains(byte) || *byte == first;
         let escaped = raw.contains(&b'%').then_some(Plus::IsPlus);
         let sent = Self { raw, whole, escaped, is_simple: false };
-        // Some servers end a value, or all cookies, at a quote within it.
-        if raw.contains(&b'"') { Err(Unreadable) } else { sent.clear() }
+        // Express reads what follows this as JSON.
+        if !raw.iter().all(is_octet) || sent.begins_with(b"j:") { Err(Unreadable) } else { sent.clear() }
     }
 
     /// The value, if it is clear.
@@ -62,8 +65,8 @@ impl<'t> Sent<'t> {
         if self.is_clear() { Ok(self) } else { Err(Unreadable) }
     }
 
-    /// True if all servers that decode the value read the same: its escapes are right, and it is UTF-8 without a zero byte, at which some
-    /// end it, and without a byte order mark, which some drop. See [`Sent::names`] for names.
+    /// True if all servers that decode the value read the same: bytes beyond ASCII are escapes, because some servers take others for Latin-1,
+    /// its escapes are right, and what they decode to [is clear](is_clear). See [`Sent::names`] for names.
     #[must_use]
     pub fn is_clear(&self) -> bool {
         self.is_simple || self.is_clear_text()
@@ -72,13 +75,11 @@ impl<'t> Sent<'t> {
     /// The same, byte by byte. Most of these values are ASCII without escapes, too.
     #[inline(never)]
     fn is_clear_text(&self) -> bool {
-        match self.escaped {
-            _ if self.raw.iter().all(|byte| matches!(byte, 1..=b'$' | b'&'..=0x7f)) => true,
-            Some(_) if has_wrong_escape(self.raw) => false,
-            _ if self.decoded().all(|byte| byte.is_ascii() && byte != 0) => true,
-            _ => core::str::from_utf8(&self.value())
-                .is_ok_and(|text| !text.contains('\0') && !text.starts_with('\u{feff}')),
-        }
+        let is_plain = |byte| matches!(byte, b' '..=0x7f);
+        self.raw.iter().all(|&byte| is_plain(byte) && byte != b'%')
+            || self.raw.is_ascii()
+                && !has_wrong_escape(self.raw)
+                && (self.decoded().all(is_plain) || core::str::from_utf8(&self.value()).is_ok_and(is_clear))
     }
 
     /// True if it is known to have one of the [readings](Sent::readings) only, as most values of queries have.
@@ -192,23 +193,38 @@ static CLASSES: [u8; 256] = {
     classes[b'=' as usize] = class::EQUALS;
     classes[b'%' as usize] = class::NOT_SIMPLE;
     classes[b'+' as usize] = class::NOT_SIMPLE;
-    classes[0] = class::NOT_SIMPLE;
-    let mut beyond_ascii = 0x80;
-    while beyond_ascii < classes.len() {
-        classes[beyond_ascii] = class::NOT_SIMPLE;
-        beyond_ascii += 1;
+    classes[b'"' as usize] = class::GAP;
+    classes[b' ' as usize] = class::GAP;
+    classes[b'[' as usize] = class::GAP;
+    classes[b']' as usize] = class::GAP;
+    classes[b'\\' as usize] = class::GAP;
+    let mut byte = 0;
+    while byte < classes.len() {
+        if byte < b' ' as usize || byte > b'~' as usize {
+            classes[byte] = class::NOT_SIMPLE | class::GAP;
+        }
+        byte += 1;
     }
     classes
 };
 
 /// The classes of bytes. Each is a bit.
 mod class {
+    /// The classes of this byte.
+    pub(super) fn of(byte: u8) -> u8 {
+        super::CLASSES.get(usize::from(byte)).copied().unwrap_or_default()
+    }
+
     pub(super) const AMPERSAND: u8 = 1;
     pub(super) const SEMICOLON: u8 = 1 << 1;
     pub(super) const COMMA: u8 = 1 << 2;
     pub(super) const EQUALS: u8 = 1 << 3;
     /// A server may read it as something else.
     pub(super) const NOT_SIMPLE: u8 = 1 << 4;
+    /// In a cookie, some servers end a value at it, and find another cookie behind it.
+    pub(super) const GAP: u8 = 1 << 5;
+    /// No byte has it: a value in quotes has a `;`.
+    pub(super) const UNCLEAR: u8 = 1 << 6;
 }
 
 /// The places of the pairs of a string, in order. Pairs without any byte are left out.
@@ -226,8 +242,8 @@ struct Pair {
     begin: usize,
     equals: usize,
     end: usize,
-    name_is_simple: bool,
-    value_is_simple: bool,
+    /// The classes of the bytes of its name, and of its value.
+    classes: (u8, u8),
 }
 
 impl Pairs {
@@ -238,7 +254,7 @@ impl Pairs {
         // The place of the `=` and the classes of the name before it; the classes since then.
         let (mut begin, mut name, mut seen) = (0, None, 0);
         for (at, &byte) in text.iter().enumerate() {
-            let class = CLASSES.get(usize::from(byte)).copied().unwrap_or_default();
+            let class = class::of(byte);
             if class & (ends | class::EQUALS) == 0 {
                 seen |= class;
             } else if class & ends > 0 {
@@ -266,9 +282,43 @@ impl Pairs {
         // Without `=`, all of it is the name.
         let ((equals, of_name), of_value) = name.map_or(((end, seen), 0), |name| (name, seen));
         self.classes |= of_name | of_value;
-        let name_is_simple = of_name & class::NOT_SIMPLE == 0;
-        let value_is_simple = of_value & class::NOT_SIMPLE == 0;
-        self.pairs.push(Pair { begin, equals, end, name_is_simple, value_is_simple });
+        self.pairs.push(Pair { begin, equals, end, classes: (of_name, of_value) });
+    }
+
+    /// Adds the names of cookies that only some servers find within others: those with `=` behind a space or another [gap](class::GAP).
+    /// Without a value, none of them is clear.
+    fn add_hidden(&mut self, text: &[u8]) {
+        for place in 0..self.pairs.len() {
+            let Some(pair) = self.pairs.get(place) else { return };
+            let (begin, end) = (pair.begin, pair.end);
+            let bytes = text.get(begin..end).unwrap_or_default();
+            let spaces = bytes.iter().take_while(|&&byte| byte == b' ').count();
+            let (name, value) = pair.halves(text);
+            let is_gap = |byte: u8| class::of(byte) & class::GAP > 0;
+            let name = name.get(spaces..).unwrap_or_default();
+            if pair.classes.1 & class::GAP == 0 && !name.iter().any(|&byte| is_gap(byte)) {
+                continue;
+            }
+            if quotes_semicolon(text.get(end.saturating_sub(value.len())..).unwrap_or_default()) {
+                self.classes |= class::UNCLEAR;
+            }
+            let (mut after_gap, mut hidden) = (false, None);
+            for (at, &byte) in bytes.iter().enumerate().skip(spaces) {
+                match byte {
+                    b'=' => {
+                        if let Some(hidden) = hidden.take() {
+                            self.push(begin.saturating_add(hidden), None, (begin.saturating_add(at), 0));
+                        }
+                    }
+                    byte if is_gap(byte) => {
+                        after_gap = true;
+                        hidden = hidden.filter(|_| byte.is_ascii_whitespace());
+                    }
+                    _ if after_gap => (after_gap, hidden) = (false, Some(at)),
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// True if there are more bytes or pairs than are read. Then a name that was not found may still be there.
@@ -289,6 +339,11 @@ impl Pair {
     fn is_beside_comma(self, text: &[u8]) -> bool {
         let before = self.begin.checked_sub(1).and_then(|before| text.get(before));
         before == Some(&b',') || text.get(self.end) == Some(&b',')
+    }
+
+    /// True if it has no `=`: all of it is the name.
+    const fn is_name(self) -> bool {
+        self.equals == self.end
     }
 
     fn halves(self, text: &[u8]) -> (&[u8], &[u8]) {
@@ -353,7 +408,8 @@ pub fn parameters<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Result<Valu
 pub fn all_parameters<'t>(pairs: &Pairs, text: &'t [u8]) -> impl Iterator<Item = (Sent<'t>, Sent<'t>)> {
     pairs.pairs.iter().map(move |pair| {
         let (name, value) = pair.halves(text);
-        (Sent::of_query(name, pair.name_is_simple), Sent::of_query(value, pair.value_is_simple))
+        let is_simple = |classes: u8| classes & class::NOT_SIMPLE == 0;
+        (Sent::of_query(name, is_simple(pair.classes.0)), Sent::of_query(value, is_simple(pair.classes.1)))
     })
 }
 
@@ -361,7 +417,21 @@ pub fn all_parameters<'t>(pairs: &Pairs, text: &'t [u8]) -> impl Iterator<Item =
 /// one value. Many servers read it as a part of the value, so what is beside a comma has two readings: see [`cookie`].
 #[must_use]
 pub fn cookies(header: &[u8]) -> Pairs {
-    Pairs::parse(header, class::SEMICOLON | class::COMMA)
+    let mut pairs = Pairs::parse(header, class::SEMICOLON | class::COMMA);
+    pairs.add_hidden(header);
+    pairs
+}
+
+/// True if this begins with a quote, and a `;` comes before the next one. To some servers that `;` ends no cookie.
+fn quotes_semicolon(text: &[u8]) -> bool {
+    let mut escaped = false;
+    let quoted = text.trim_ascii_start().strip_prefix(b"\"").unwrap_or_default();
+    let mut quoted = quoted.iter().take_while(|&&byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        !ends
+    });
+    quoted.any(|&byte| byte == b';')
 }
 
 /// The values of the cookie `name` in the `pairs` of the header `text`, decoded and without the quotes around them.
@@ -370,15 +440,14 @@ pub fn cookies(header: &[u8]) -> Pairs {
 /// [`Unreadable`] if servers differ in what they read under this name, or find several values where one stands.
 pub fn cookie<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Result<Values<'t>, Unreadable> {
     let named = pairs.pairs.iter().filter_map(|pair| {
-        let (key, value) = pair.halves(text);
-        let key = key.trim_ascii();
+        let (mut key, value) = pair.halves(text);
+        while let [b' ', rest @ ..] = key {
+            key = rest;
+        }
         if key == name {
-            let value = if pair.is_beside_comma(text) {
-                Err(Unreadable)
-            } else {
-                Sent::of_cookie(value.trim_ascii())
-            };
-            return Some(value);
+            let is_unclear =
+                pair.is_beside_comma(text) || pair.is_name() || pairs.classes & class::UNCLEAR > 0;
+            return Some(if is_unclear { Err(Unreadable) } else { Sent::of_cookie(value) });
         }
         is_taken_for(Decoded::new(key, Some(Plus::IsSpace)), name).then_some(Err(Unreadable))
     });

@@ -40,7 +40,9 @@ impl DecodedPath {
         let literal = percent_decode(raw, Plus::IsPlus);
         let resolved = resolve(&literal);
         let literal = Some(literal).filter(|literal| *literal != resolved);
-        Some(Self { resolved, literal, may_be_any: may_be_any(raw) })
+        // IIS decodes `%u0061`.
+        let is_wide = raw.windows(2).any(|two| two.eq_ignore_ascii_case(b"%u"));
+        Some(Self { resolved, literal, may_be_any: is_wide || may_be_any(raw) })
     }
 
     /// True if upstreams may see a path that is neither of the two readings.

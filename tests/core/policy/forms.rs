@@ -13,7 +13,7 @@ use crate::written::request;
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// The result for a POST with this body: the tags of the checks, or the decision without asking.
-pub(super) fn with_form(config: &Config, content_type: &str, body: &str) -> String {
+pub(super) fn with_form(config: &Config, content_type: &str, body: impl AsRef<[u8]>) -> String {
     let sample = request("POST /login").header("content-type", content_type).with_body(body);
     match evaluate(config, &sample) {
         Ok(checks) => {
@@ -31,6 +31,8 @@ fn subjects() {
     let long = format!("user={}", "a".repeat(1025));
     let escaped = format!("user={}", "%61".repeat(1024));
     let name = format!("{}=1&user=ann", "n".repeat(3 * 1024 + 1));
+    let [many, more] = [999, 1000].map(|others| format!("{}user=ann", "a&".repeat(others)));
+    let [raw, tail] = ["", "\u{e4}"].map(|end| format!("b=\u{e4}{}{end}&user=ann", "x".repeat(3 * 1024)));
     let rows = [
         ("a field", "user=ann&password=x", "{p|ann}"),
         ("the last of several", "a=1&b=2&user=ann", "{p|ann}"),
@@ -64,6 +66,16 @@ fn subjects() {
         ("the end of a list is dropped by some", "user=ann&user%5D=bob", unclear),
         ("spaces behind a name are dropped by some", "user=ann&user+=bob", unclear),
         ("a byte order mark is dropped by some", "user=%EF%BB%BFann", unclear),
+        ("a question mark before the first name is dropped by some", "?user=eve&user=ann", unclear),
+        ("bytes beyond ASCII are of Latin-1 for some", "user=\u{e4}", unclear),
+        ("but not in another field", "user=ann&b=\u{e4}", "{p|ann}"),
+        ("they are not looked at in a long one", &raw, "{p|ann}"),
+        ("and not read at its end", &tail, unclear),
+        ("a control character is a space for some", "user=ann%01", unclear),
+        ("white space at the end is dropped by some", "a=b&user=ann\r\n", unclear),
+        ("as an escape it is not", "user=ann%0D%0A", "{p|ann%0D%0A}"),
+        ("as many fields as all servers read", &many, "{p|ann}"),
+        ("a field more", &more, unclear),
         ("only like it", "users=bob&user=ann&use=x", "{p|ann}"),
         ("a field that says how to decode", "_charset_=utf-7&user=ann", unclear),
         ("the longest", &escaped, &format!("{{p|%~{}}}", "…")),
@@ -80,6 +92,8 @@ fn subjects() {
         };
         (*name, found, (*wanted).to_owned())
     }));
+    // Some servers read nothing of a form that is no UTF-8.
+    assert_eq!(with_form(&by_user, FORM, b"user=ann&a=\xff"), unclear);
 }
 
 #[test]

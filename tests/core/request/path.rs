@@ -61,6 +61,7 @@ const MAY_BE_ANY: &[(&str, bool, &str)] = &[
     ("/a//..;x/b", true, "an empty segment, and a parameter after the dots"),
     ("/a/..;x/%2e%2e/b", true, "a parameter, and escaped dots"),
     ("/a/..%3bx/..;y/b", true, "a parameter, and an escaped one"),
+    ("/%u0061", true, "a wide escape"),
     ("/a//b;x/%2e", false, "no dots that climb"),
 ];
 

@@ -426,6 +426,7 @@ fn json_login(user: &str) -> Request {
 
 /// The same as a page sends it.
 fn form_login(user: &str) -> Request {
+    let user = user.replace(' ', "+").replace('\u{3000}', "%E3%80%80");
     let request = Request::post("/login", format!("password=p&user={user}").as_bytes());
     request.header("content-type", "application/x-www-form-urlencoded")
 }

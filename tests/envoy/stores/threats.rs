@@ -44,8 +44,8 @@ fn commands_in_a_subject_stay_text() {
         "ann",
         "%0d%0a*1%0d%0a$8%0d%0aFLUSHALL%0d%0a",
         "ann%0d%0a*1%0d%0a$8%0d%0aFLUSHALL%0d%0a",
-        "%01",
-        "%7d:l%01%0a",
+        "%09",
+        "%7d:l%09%0a",
         "%22%3bredis.call('FLUSHALL')--",
         "$-1%0d%0a",
     ];
@@ -54,8 +54,10 @@ fn commands_in_a_subject_stay_text() {
             assert_eq!(world.send(&Request::get(&format!("/?user={subject}"))).status, expected, "{subject}");
         }
     }
-    // Some upstreams end a value at a zero byte.
-    assert_eq!(world.send(&Request::get("/?user=ann%00")).status, 403);
+    // Some upstreams end a value at a zero byte, or take other control characters for spaces.
+    for subject in ["ann%00", "%01"] {
+        assert_eq!(world.send(&Request::get(&format!("/?user={subject}"))).status, 403, "{subject}");
+    }
     assert_eq!(call(&mut redis, &["GET", "witness"]), "$4\r\nhere\r\n");
     assert!(!call(&mut redis, &["INFO", "commandstats"]).contains("flushall"));
     assert_eq!(call(&mut redis, &["DBSIZE"]), format!(":{}\r\n", 1 + subjects.len()));
