@@ -117,7 +117,7 @@ pub fn descriptors(
     file: usize,
     notes: &mut Notes,
 ) -> Vec<Descriptor> {
-    let mut found = Vec::new();
+    let (mut found, mut tables) = (Vec::new(), Vec::new());
     for document in documents {
         let mut strips_ports = false;
         document.walk(&mut |node| {
@@ -129,6 +129,14 @@ pub fn descriptors(
                 let why = "weir compares hosts without their port, and Envoy with it: there, `a.test:8080` is not the domain `a.test`";
                 let instead = "Set `strip_any_host_port` in Envoy's connection manager";
                 note(notes, file, node, "virtual_hosts", why, instead);
+            }
+            let table = node.get("virtual_hosts").filter(|_| !hosts.is_empty()).map(Node::json);
+            if let Some(table) = table.filter(|table| !tables.contains(table)) {
+                if !tables.is_empty() {
+                    let why = "weir does not know which listener a request comes from, so the limits of all these tables apply to it";
+                    note(notes, file, node, "virtual_hosts", why, "Import one table at a time");
+                }
+                tables.push(table);
             }
             for (number, host) in hosts.iter().enumerate() {
                 let own = virtual_host(number, &domains);

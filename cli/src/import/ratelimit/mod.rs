@@ -124,8 +124,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     if let Some(status) = filter.status {
         response.set("status", status);
     }
-    if filter.has_headers {
-        response.set("headers", "x_ratelimit");
+    if filter.domain.is_some() {
+        response.set("headers", if filter.has_headers { "x_ratelimit" } else { "none" });
     }
     if !response.is_empty() {
         configuration.set("response", response);

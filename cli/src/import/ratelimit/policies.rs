@@ -288,8 +288,33 @@ impl<'a, 'n> Policies<'a, 'n> {
         }
     }
 
+    /// A limit whose values come from different places.
+    fn note_places(&mut self) {
+        let is_constant = |part: &Tree| part.get("literal").is_some();
+        let may_be_equal = |one: &Made<'a>, other: &Made<'a>| {
+            let mut parts = one.parts.iter().zip(&other.parts);
+            parts.all(|(one, other)| one == other || !(is_constant(one) && is_constant(other)))
+        };
+        let is_other = |one: &Made<'a>, other: &Made<'a>| {
+            core::ptr::eq(one.node, other.node) && one.parts != other.parts && may_be_equal(one, other)
+        };
+        for (place, made) in self.made.iter().enumerate() {
+            if self.made.iter().take(place).any(|other| is_other(made, other)) {
+                let why = "requests have its value at different places; the service counts equal values together, and weir apart";
+                self.notes.add(Note::at(
+                    made.number,
+                    line(made.node, "key"),
+                    made.node.text_of("key"),
+                    why,
+                    "",
+                ));
+            }
+        }
+    }
+
     pub fn finish(mut self) -> Vec<Map> {
         self.note_charges();
+        self.note_places();
         let mut names: Vec<String> = Vec::new();
         let mut policies = Vec::new();
         for made in &self.made {
