@@ -318,6 +318,9 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
         _ if what.ends_with(".RateLimit") || what.ends_with("http.ratelimit") => {
             "Import it with `weir import ratelimit --envoy`"
         }
+        _ if what.contains(".network.") || what.contains(".listener.") => {
+            "It limits connections, so leave it in Envoy"
+        }
         _ if what.ends_with(".LocalRateLimit") || what.ends_with("local_ratelimit") => {
             "Import it, or what Envoy has, its `/config_dump`, with `weir import envoy`"
         }

@@ -3,6 +3,7 @@
 
 use regex_lite::Regex;
 
+use super::super::ratelimit::{header_is, number, pseudo_header};
 use super::super::test::{PathTest, Test};
 use super::Writer;
 use crate::document::Node;
@@ -12,9 +13,17 @@ use crate::tree::{Map, Tree};
 pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
     let Some(spec) = object.get("spec") else { return };
     let name = object.get("metadata").map(|metadata| metadata.text_of("name")).unwrap_or_default();
-    let why = "weir does not know Envoy's names of the routes, so the policies are for all requests";
+    let why = "weir does not know Envoy's names of the routes, so the policies are for all requests, and count those of all routes together";
     writer.note(file, spec, "targetRef", why, "Write the hosts and paths of the target into `match`");
     let is_tokens = object.text_of("kind") == "TokenRateLimitPolicy";
+    for (field, why) in [
+        ("defaults", "a policy of a route replaces them in Kuadrant, and weir applies both"),
+        ("overrides", "they replace the policies of routes in Kuadrant, and weir applies both"),
+    ] {
+        if spec.get(field).is_some() {
+            writer.note(file, spec, field, why, "Remove what does not apply");
+        }
+    }
     for level in [Some(spec), spec.get("defaults"), spec.get("overrides")].into_iter().flatten() {
         writer.notes.unread(file, level, "targetRef limits defaults overrides when strategy=atomic");
         let limits = level.get("limits").map(Node::fields).unwrap_or_default();
@@ -31,7 +40,10 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
         writer.notes.unread(file, when, "predicate");
         let predicate = when.text_of("predicate");
         match predicate.split("&&").map(test).collect::<Option<Vec<_>>>() {
-            Some(tests) => requests = tests.into_iter().fold(requests, Test::and),
+            Some(tests) => {
+                requests = tests.into_iter().fold(requests, Test::and);
+                differences(file, when, ("predicate", predicate), writer);
+            }
             None => {
                 let why =
                     format!("weir does not know the expression {predicate:?}, so the limit is not imported");
@@ -54,6 +66,7 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
                 "Name in a `subject` what tells clients apart",
             );
         };
+        differences(file, counter, ("expression", expression), writer);
         if part.names().any(|field| field == "credential") {
             let why = "Kuadrant counts what its AuthPolicy names; weir counts each credential";
             writer.note(file, counter, "expression", why, "Behind Envoy's jwt_authn, write `jwt_claim`");
@@ -63,26 +76,24 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
     if parts.is_empty() {
         parts.push(Map::from([("literal", name.into())]).into());
     }
-    let mut limits = Vec::new();
+    let (mut limits, mut denies) = (Vec::new(), false);
     for rate in node.list("rates") {
         writer.notes.unread(file, rate, "limit window");
-        let (units, window) =
-            (rate.get("limit").and_then(super::super::ratelimit::number), rate.text_of("window"));
-        // The window has the form that weir's durations have: 10s, 5m, 1h.
-        let Some(units) = units.filter(|_| !window.is_empty()) else {
-            writer.note(
-                file,
-                rate,
-                "limit",
-                "it needs `limit` and `window`, so it is not imported",
-                "Correct it",
-            );
+        // Limitador counts in whole seconds.
+        let window = rate.text_of("window");
+        let seconds = duration(window).filter(|seconds| *seconds > 0);
+        let (Some(units), Some(seconds)) = (rate.get("limit").and_then(max), seconds) else {
+            let why = "it needs `limit`, and a `window` of at least one second, so it is not imported";
+            writer.note(file, rate, "limit", why, "Correct it");
             continue;
         };
+        let is_short = window.bytes().filter(u8::is_ascii_alphabetic).count() == 1;
+        let window = if is_short { window.to_owned() } else { format!("{seconds}s") };
+        denies |= units == 0;
         let limit = Map::from([
             ("name", format!("per-{window}").into()),
             ("algorithm", "fixed_window".into()),
-            ("limit", units.into()),
+            ("limit", units.max(1).into()),
             ("window", window.into()),
             ("align", "first".into()),
         ]);
@@ -94,6 +105,10 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
     let mut made = writer.policy(file, node, name, &requests);
     made.set("subject", parts);
     made.set("limits", limits);
+    if denies {
+        made.set("deny", vec![Tree::from(Map::new())]);
+        made.set("response", Map::from([("deny_status", 429_u64.into())]));
+    }
     if is_tokens {
         tokens(file, node, &mut made, writer);
     }
@@ -104,7 +119,7 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
 /// what was reserved, and Kuadrant counts it as one request.
 fn tokens(file: usize, node: &Node, made: &mut Map, writer: &mut Writer<'_>) {
     let amount = node.at(&["reservation", "amount"]);
-    let units = amount.and_then(super::super::ratelimit::number);
+    let units = amount.and_then(number);
     if let Some(reservation) = node.get("reservation") {
         writer.notes.unread(file, reservation, "amount");
         if amount.is_some() && units.is_none() {
@@ -119,6 +134,47 @@ fn tokens(file: usize, node: &Node, made: &mut Map, writer: &mut Writer<'_>) {
     if units == 1 {
         let why = "requests at one time pass the limit together, because their tokens count when they end";
         writer.note(file, node, "rates", why, "`cost: {usage: {}}` reserves what each may use");
+    }
+}
+
+/// The limit of a rate. A negative one is 0.
+fn max(limit: &Node) -> Option<u64> {
+    number(limit).or_else(|| limit.text_or_number()?.starts_with('-').then_some(0))
+}
+
+/// A duration such as `1h30m`, in whole seconds.
+fn duration(text: &str) -> Option<u64> {
+    let whole = Regex::new("^(?:[0-9]{1,5}(?:h|ms|m|s))+$").ok()?;
+    let part = Regex::new("([0-9]+)(h|ms|m|s)").ok().filter(|_| whole.is_match(text))?;
+    let millis = part.captures_iter(text).map(|found| {
+        let [number, unit] = [1, 2].map(|group| found.get(group).map_or("", |of| of.as_str()));
+        let unit = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)]
+            .into_iter()
+            .find(|(name, _)| *name == unit);
+        number.parse::<u64>().ok()?.checked_mul(unit?.1)
+    });
+    Some(millis.sum::<Option<u64>>()? / 1_000)
+}
+
+/// Notes where an expression of Kuadrant differs from what weir makes of it.
+fn differences(file: usize, of: &Node, (field, expression): (&str, &str), writer: &mut Writer<'_>) {
+    if expression.contains("request.path") && !expression.contains("request.path.startsWith") {
+        let why = "Kuadrant's `request.path` has the query, and weir's path does not";
+        writer.note(file, of, field, why, "If that matters, use the attribute `request.path`");
+    }
+    if expression.contains("request.headers") {
+        let why = "without this header the expression fails, and Kuadrant's failure mode decides";
+        writer.note(
+            file,
+            of,
+            field,
+            why,
+            "Write what weir does without it: `on_missing`, or a `header` in `match`",
+        );
+    }
+    if expression.contains("source.address") {
+        let why = "Kuadrant's `source.address` has the port, so that each connection counts by itself, and weir counts each address";
+        writer.note(file, of, field, why, "");
     }
 }
 
@@ -139,18 +195,20 @@ fn test(expression: &str) -> Option<Test> {
     let (field, text) = (get(1)?, get(5)?.to_owned());
     let is_prefix = get(4).is_some();
     let test = match (field, get(2)) {
-        ("request.method", None) if !is_prefix => Test::Method(vec![text]),
-        ("request.host", None) if !is_prefix => Test::Host(vec![text.to_ascii_lowercase()]),
+        ("request.method", None) if !is_prefix => header_is(":method", "exact", &text),
+        ("request.host", None) if !is_prefix && text.contains(':') => pseudo_header("host", "exact", &text),
+        ("request.host", None) if !is_prefix && !text.is_empty() => {
+            Test::Host(vec![text.to_ascii_lowercase()])
+        }
+        ("request.path", None) if text.contains('?') => {
+            pseudo_header("path", if is_prefix { "prefix" } else { "exact" }, &text)
+        }
         ("request.path" | "request.url_path", None) if text.starts_with('/') => Test::path(match is_prefix {
             true => PathTest::Prefix(text),
             false => PathTest::Exact(text),
         }),
         ("request.headers", Some(name)) => {
-            let value = if is_prefix { "prefix" } else { "exact" };
-            Test::Value(
-                "header",
-                Map::from([("name", name.to_ascii_lowercase().into()), (value, text.into())]),
-            )
+            header_is(&name.to_ascii_lowercase(), if is_prefix { "prefix" } else { "exact" }, &text)
         }
         _ => return None,
     };
@@ -168,7 +226,9 @@ fn part(expression: &str) -> Option<Map> {
     Some(match expression.trim() {
         "request.host" => plain("host"),
         "request.method" => plain("method"),
-        "request.path" | "request.url_path" => plain("path"),
+        "request.path" | "request.url_path" => {
+            Map::from([("path", Map::from([("trailing_slash", "distinct".into())]).into())])
+        }
         "source.address" | "source.remote_address" => {
             Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())])
         }

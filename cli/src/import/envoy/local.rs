@@ -3,41 +3,35 @@
 
 use super::super::Object;
 use super::super::notes::{Note, Notes};
-use super::super::ratelimit::number;
+use super::super::ratelimit::{number, percent, routes};
 use super::super::status::of_rejections;
 use super::super::test::Test;
 use super::{Writer, attribute};
-use crate::document::Node;
+use crate::document::{Node, Place};
 use crate::tree::{Map, Tree};
 
 /// The fields of the filter that are imported, or that weir handles in its own way.
 const KNOWN: &str = "@type stat_prefix status token_bucket filter_enabled filter_enforced enable_x_ratelimit_headers response_headers_to_add \
-    descriptors rate_limits stage always_consume_default_token_bucket local_rate_limit_per_downstream_connection=false";
+    descriptors rate_limits stage always_consume_default_token_bucket local_rate_limit_per_downstream_connection=false local_cluster_rate_limit";
 
 const TYPE: &str = "LocalRateLimit";
 
-/// Settings that routes and virtual hosts have in place of the filter's own, with their requests and their name.
-type Own<'a> = Vec<(&'a Node, Test, String)>;
+/// Settings that routes and their tables have in place of the filter's own, none where they disable it, with their requests and their name.
+type Own<'a> = Vec<(Option<&'a Node>, Test, String)>;
 
 /// The policies of the filters in a document of Envoy, or in an EnvoyFilter of Istio.
 pub fn import(object: &Object<'_>, writer: &mut Writer<'_>) {
     let file = object.file;
-    let (mut filters, mut own): (Vec<&Node>, Own<'_>) = (Vec::new(), Vec::new());
+    let (mut filters, mut own): (Vec<(&Node, bool)>, Own<'_>) = (Vec::new(), Vec::new());
     let is_patch = object.kind() == "EnvoyFilter";
     let mut patches = Vec::new();
     object.root.walk(&mut |node| {
         let config = node.get("typed_config");
         if let Some(config) = config.and_then(|config| settings(config, writer.notes)) {
-            filters.push(config);
+            filters.push((config, node.is_true("disabled")));
         }
-        for host in node.list("virtual_hosts") {
-            let above = own.len();
-            for route in host.list("routes") {
-                level(route, ["xds", "route_name"], &Test::NEVER, &mut own, writer.notes);
-            }
-            let routes = own.iter().skip(above).map(|(_, requests, _)| requests.clone());
-            let routes = Test::any_of(routes);
-            level(host, ["xds", "virtual_host_name"], &routes, &mut own, writer.notes);
+        if !node.list("virtual_hosts").is_empty() {
+            own.extend(of_table(file, node, writer.notes));
         }
         if is_patch && node.get("patch").is_some() {
             patch(file, node, &mut patches, writer);
@@ -57,50 +51,98 @@ pub fn import(object: &Object<'_>, writer: &mut Writer<'_>) {
             "Load it in those only",
         ));
     }
-    for filter in filters {
-        policy(file, filter, (name, &replaced.clone().negated()), writer);
+    // What Envoy has (`/config_dump`) names each of them twice.
+    let mut seen = Vec::new();
+    let mut is_new = |config: &Node, requests: &Test| {
+        let one = (config.json(), requests.clone());
+        let is_new = !seen.contains(&one);
+        seen.push(one);
+        is_new
+    };
+    let rest = replaced.negated();
+    for (filter, is_disabled) in filters {
+        writer.notes.read(filter);
+        if is_disabled {
+            let why = "the filter is disabled where a route has no settings of its own, so its own are not imported";
+            writer.note(file, filter, "token_bucket", why, "");
+        } else if is_new(filter, &rest) {
+            policy(file, filter, (name, &rest), writer);
+        }
     }
     for (config, requests, name) in own {
-        if name.is_empty() {
-            writer.notes.read(config);
-            let why = "it has no name, by which weir would know it, so its limit is not imported";
-            writer.note(file, config, "token_bucket", why, "Give the route or the virtual host a `name`");
-        } else {
+        let Some(config) = config else { continue };
+        writer.notes.read(config);
+        if is_new(config, &requests) {
             policy(file, config, (&name, &requests), writer);
         }
     }
 }
 
-/// The settings of the filter: this value, or what a TypedStruct has inside.
+/// The settings of the filter: this value, or what a TypedStruct has inside. Filters of other protocols have the same name.
 fn settings<'a>(config: &'a Node, notes: &mut Notes) -> Option<&'a Node> {
+    let is_it = |kind: &str| kind.contains(".http.") && kind.rsplit('.').next() == Some(TYPE);
     if config.type_name() == "TypedStruct" {
-        let is_it = config.text_of("type_url").rsplit('.').next() == Some(TYPE);
-        let inner = config.get("value").filter(|_| is_it)?;
+        let inner = config.get("value").filter(|_| is_it(config.text_of("type_url")))?;
         notes.read(config);
         return Some(inner);
     }
-    (config.type_name() == TYPE).then_some(config)
+    is_it(config.text_of("@type")).then_some(config)
 }
 
-fn all_settings<'a>(node: &'a Node, notes: &mut Notes) -> Vec<&'a Node> {
+/// The settings of the filter at a route, a virtual host or a table of them; none if they disable it.
+fn all_settings<'a>(node: &'a Node, notes: &mut Notes) -> Vec<Option<&'a Node>> {
     let configs = node.get("typed_per_filter_config").map(Node::fields).unwrap_or_default();
-    configs.iter().filter_map(|(_, _, config)| settings(config, notes)).collect()
+    let of = |(name, _, config): &'a (String, Place, Node)| {
+        let is_wrapped = config.type_name() == "FilterConfig";
+        let inner = config.get("config").filter(|_| is_wrapped);
+        let found = settings(inner.unwrap_or(config), notes);
+        let is_disabled = is_wrapped && config.is_true("disabled");
+        let is_it = found.is_some() || is_disabled && name.contains("local_ratelimit");
+        if is_it {
+            notes.read(config);
+        }
+        is_it.then_some(found.filter(|_| !is_disabled))
+    };
+    configs.iter().filter_map(of).collect()
 }
 
-/// Finds the settings of a route or a virtual host that replace the filter's own. `others` are the requests of a virtual host's routes that
-/// have their own.
-fn level<'a>(node: &'a Node, path: [&str; 2], others: &Test, found: &mut Own<'a>, notes: &mut Notes) {
-    for config in all_settings(node, notes) {
-        let name = node.text_of("name");
-        let requests = if name.is_empty() { Test::NEVER } else { attribute(path, "exact", name) };
-        let requests = requests.and(others.clone().negated());
-        found.push((config, requests, name.to_owned()));
+/// The settings in a table of routes: those of a route replace those of its virtual host, and these those of the table.
+fn of_table<'a>(file: usize, table: &'a Node, notes: &mut Notes) -> Own<'a> {
+    let (mut own, mut by_match): (Own<'_>, Option<Vec<Vec<Test>>>) = (Vec::new(), None);
+    let all_of = |own: &Own<'_>, above: usize| {
+        Test::any_of(own.iter().skip(above).map(|(_, requests, _)| requests.clone())).negated()
+    };
+    for (place, host) in table.list("virtual_hosts").iter().enumerate() {
+        let above = own.len();
+        for (number, route) in host.list("routes").iter().enumerate() {
+            for config in all_settings(route, notes) {
+                let mut name = route.text_of("name").to_owned();
+                let requests = if name.is_empty() {
+                    // Envoy does not say which route it is, so its `match` does.
+                    name = format!("{}-route", host.text_of("name"));
+                    let tests = by_match.get_or_insert_with(|| routes(table, file, notes));
+                    tests.get(place).and_then(|tests| tests.get(number)).cloned().unwrap_or(Test::NEVER)
+                } else {
+                    attribute(["xds", "route_name"], "exact", &name)
+                };
+                own.push((config, requests, name));
+            }
+        }
+        for config in all_settings(host, notes) {
+            let name = host.text_of("name");
+            let requests = attribute(["xds", "virtual_host_name"], "exact", name).and(all_of(&own, above));
+            own.push((config, requests, name.to_owned()));
+        }
     }
+    for config in all_settings(table, notes) {
+        own.push((config, all_of(&own, 0), String::from("routes")));
+    }
+    own
 }
 
 /// The settings that a patch of Istio gives to routes or virtual hosts. Empty names stand for all.
 struct Patch<'a> {
-    config: &'a Node,
+    config: Option<&'a Node>,
     is_of_host: bool,
     host: &'a str,
     route: &'a str,
@@ -145,7 +187,6 @@ fn selected<'a>(name: &str, patches: &[Patch<'a>]) -> Own<'a> {
 
 fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &mut Writer<'_>) {
     writer.notes.unread(file, config, KNOWN);
-    writer.notes.read(config);
     for field in ["descriptors", "rate_limits"] {
         if !config.list(field).is_empty() {
             let why = "limits by descriptors are not imported here";
@@ -164,7 +205,8 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
     };
     writer.notes.unread(file, bucket, "max_tokens tokens_per_fill fill_interval");
     // Without `filter_enabled` the filter does nothing, and without `filter_enforced` it rejects nothing.
-    let (enabled, enforced) = (percent(config, "filter_enabled"), percent(config, "filter_enforced"));
+    let [enabled, enforced] =
+        ["filter_enabled", "filter_enforced"].map(|field| percent(config, field).unwrap_or(0));
     if enabled == 0 {
         let why = "the filter is off by default, because it has no `filter_enabled` above 0 %, so it is not imported";
         return writer.note(
@@ -191,13 +233,11 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
         let why = "all routes have a limit of their own in its place, so it is not imported";
         return writer.note(file, config, "token_bucket", why, "");
     }
-    writer.note(
-        file,
-        config,
-        "token_bucket",
-        why,
-        "Multiply it by the number of Envoys if it was meant for one of them",
-    );
+    // With it, the Envoys of a cluster divide the bucket.
+    if config.get("local_cluster_rate_limit").is_none() {
+        let instead = "Multiply it by the number of Envoys if it was meant for one of them";
+        writer.note(file, config, "token_bucket", why, instead);
+    }
     note_others(file, config, writer);
     let mut made = writer.policy(file, config, name, requests);
     made.set("subject", vec![Tree::from(Map::from([("literal", name.into())]))]);
@@ -205,7 +245,7 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
     let limit = Map::from([
         ("name", "tokens".into()),
         ("algorithm", "token_bucket".into()),
-        ("capacity", capacity.into()),
+        ("capacity", capacity.max(1).into()),
         ("refill", refill.into()),
         ("interval", interval.into()),
     ]);
@@ -214,9 +254,13 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
         made.set("mode", "shadow");
     }
     let mut response = Map::new();
+    if capacity == 0 {
+        made.set("deny", vec![Tree::from(Map::new())]);
+        response.set("deny_status", 429_u64);
+    }
     match of_rejections(config, "status") {
         Ok(Some(code)) => {
-            response.set("status", code);
+            response.set(if capacity == 0 { "deny_status" } else { "status" }, code);
         }
         Ok(None) => {}
         Err(why) => writer.note(file, config, "status", why, "Write the number"),
@@ -245,17 +289,6 @@ fn note_others(file: usize, config: &Node, writer: &mut Writer<'_>) {
         let why = "requests with a limit by descriptors do not count in Envoy's `token_bucket`, and do in the policy";
         writer.note(file, config, name, why, "Exclude them in its `match`");
     }
-}
-
-/// The default of a fraction at runtime, in percent, rounded up.
-fn percent(config: &Node, field: &str) -> u64 {
-    let Some(value) = config.at(&[field, "default_value"]) else { return 0 };
-    let numerator = value.get("numerator").and_then(number).unwrap_or(0);
-    numerator.div_ceil(match value.text_of("denominator") {
-        "TEN_THOUSAND" => 100,
-        "MILLION" => 10_000,
-        _ => 1,
-    })
 }
 
 /// `fill_interval`: `1s`, `0.250s`, or an object with `seconds` and `nanos`.

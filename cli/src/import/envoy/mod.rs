@@ -39,9 +39,11 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let files = super::read(&arguments.files, 0, &mut notes)?;
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     let mut writer = Writer { notes: &mut notes, files: &names, names: Vec::new(), made: Vec::new() };
-    for object in super::objects(&files) {
+    let objects = super::objects(&files);
+    let own = Test::any_of(objects.iter().flat_map(traffic::replaced));
+    for object in objects {
         match object.kind() {
-            "BackendTrafficPolicy" => traffic::import(object.file, object.root, &mut writer),
+            "BackendTrafficPolicy" => traffic::import(object.file, object.root, &own, &mut writer),
             "RateLimitPolicy" | "TokenRateLimitPolicy" => {
                 kuadrant::import(object.file, object.root, &mut writer);
             }

@@ -2,11 +2,13 @@
 //! The rules of Envoy Gateway's BackendTrafficPolicy. A global rule asks the common rate-limit service, and a local one is a token bucket
 //! of each Envoy.
 
-use super::super::ratelimit::{number, unit};
-use super::super::test::{PathTest, Test, network, whole};
+use super::super::Object;
+use super::super::ratelimit::{Source, header_is, header_source, number, unit};
+use super::super::test::{PathTest, Test, network};
 use super::{Writer, attribute};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
+use weir::policy::pattern::Pattern;
 
 /// A rule: the requests that it selects, and what tells them apart.
 struct Rule<'a> {
@@ -15,19 +17,24 @@ struct Rule<'a> {
     parts: Vec<Tree>,
 }
 
-/// The policies of a BackendTrafficPolicy.
-pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
+/// The policies of a BackendTrafficPolicy. `own` are the requests of routes that have a policy of their own, in place of the Gateway's.
+pub fn import(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) {
     let limit = object.at(&["spec", "rateLimit"]);
     let Some(limit) = limit else { return };
     writer.notes.unread(file, limit, "type global local");
-    let target = target(file, object, writer);
+    let target = target(file, object, own, writer);
     let name = object.at(&["metadata"]).map(|metadata| metadata.text_of("name")).unwrap_or_default();
+    let kind_only = limit.text_of("type").to_ascii_lowercase();
     for (kind, is_local) in [("global", false), ("local", true)] {
+        // With `type`, Envoy Gateway reads only this kind.
+        if !kind_only.is_empty() && kind_only != kind {
+            continue;
+        }
         if let Some(of) = limit.get(kind) {
             writer.notes.unread(file, of, "rules");
         }
         let rules = limit.get(kind).map(|of| of.list("rules")).unwrap_or_default();
-        let rules: Vec<Rule<'_>> = rules.iter().map(|node| rule(file, node, writer)).collect();
+        let rules: Vec<Rule<'_>> = rules.iter().map(|node| rule(file, node, is_local, writer)).collect();
         if is_local && !rules.is_empty() {
             let why = "each Envoy counts for itself, and all proxies with weir count together";
             let instead = "Multiply the limits by the number of Envoys if they were meant for one of them";
@@ -45,32 +52,46 @@ pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
     }
 }
 
-/// The requests of the routes that the policy is for. Envoy Gateway names Envoy's routes after them.
-fn target(file: usize, object: &Node, writer: &mut Writer<'_>) -> Test {
+/// The requests of the routes that a policy replaces the Gateway's for: with `mergeType`, both apply.
+pub fn replaced(object: &Object<'_>) -> Vec<Test> {
+    let spec = object.root.get("spec").filter(|spec| spec.get("mergeType").is_none());
+    let spec = spec.filter(|_| object.kind() == "BackendTrafficPolicy");
+    let refs = spec.map(refs).unwrap_or_default();
+    let whole = refs.into_iter().filter(|of| of.get("sectionName").is_none());
+    whole.filter_map(|of| route(of, object.namespace())).collect()
+}
+
+fn refs(spec: &Node) -> Vec<&Node> {
+    spec.get("targetRef").into_iter().chain(spec.list("targetRefs")).collect()
+}
+
+/// The requests of a route. Envoy Gateway names Envoy's routes after them.
+fn route(of: &Node, namespace: &str) -> Option<Test> {
+    let kind = of.text_of("kind").to_ascii_lowercase();
+    let prefix = format!("{kind}/{namespace}/{}/", of.text_of("name"));
+    ["httproute", "grpcroute"]
+        .contains(&kind.as_str())
+        .then(|| attribute(["xds", "route_name"], "prefix", &prefix))
+}
+
+/// The requests of the routes that the policy is for.
+fn target(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) -> Test {
     let Some(spec) = object.get("spec") else { return Test::Always };
-    let refs: Vec<&Node> = spec.get("targetRef").into_iter().chain(spec.list("targetRefs")).collect();
     if spec.get("targetSelectors").is_some() {
         let why = "weir does not know which routes have these labels, so the policies are for all";
         writer.note(file, spec, "targetSelectors", why, "Test the `route` in `match`");
+        return Test::Always;
     }
-    let namespace = object.get("metadata").map(|of| of.text_of("namespace")).unwrap_or_default();
-    let namespace = if namespace.is_empty() { "default" } else { namespace };
+    let namespace = Object { file, root: object }.namespace();
     let mut routes = Vec::new();
-    for of in refs {
+    for of in refs(spec) {
         writer.notes.unread(file, of, "group kind name namespace sectionName");
-        let kind = of.text_of("kind").to_ascii_lowercase();
         if of.get("sectionName").is_some() {
             let why =
                 "the policies are for all of the target, because weir does not know the number of a section";
             writer.note(file, of, "sectionName", why, "Test the whole name of Envoy's route in `match`");
         }
-        match kind.as_str() {
-            "httproute" | "grpcroute" => {
-                let prefix = format!("{kind}/{namespace}/{}/", of.text_of("name"));
-                routes.push(attribute(["xds", "route_name"], "prefix", &prefix));
-            }
-            _ => return Test::Always,
-        }
+        routes.push(route(of, namespace).unwrap_or_else(|| own.clone().negated()));
     }
     if routes.is_empty() { Test::Always } else { Test::any_of(routes) }
 }
@@ -79,11 +100,11 @@ fn selectors(rule: &Node) -> &[Node] {
     rule.list("clientSelectors")
 }
 
-fn rule<'a>(file: usize, node: &'a Node, writer: &mut Writer<'_>) -> Rule<'a> {
+fn rule<'a>(file: usize, node: &'a Node, is_local: bool, writer: &mut Writer<'_>) -> Rule<'a> {
     let mut rule = Rule { node, requests: Test::Always, parts: Vec::new() };
     writer.notes.unread(file, node, "clientSelectors limit cost shared shadowMode xRateLimitHeaders name");
-    // Each route counts for itself.
-    if !node.is_true("shared") {
+    // Each route counts for itself, and in each Envoy always.
+    if is_local || !node.is_true("shared") {
         rule.parts.push(Map::from([("route", Map::new().into())]).into());
     }
     for selector in selectors(node) {
@@ -91,25 +112,38 @@ fn rule<'a>(file: usize, node: &'a Node, writer: &mut Writer<'_>) -> Rule<'a> {
         for (list, field) in [("headers", "header"), ("queryParams", "query")] {
             for value in selector.list(list) {
                 writer.notes.unread(file, value, "name type value invert");
-                rule.value(value, field);
+                rule.value(file, value, field, writer);
             }
         }
-        let methods = selector.list("methods");
-        if !methods.is_empty() {
-            let each = methods.iter().map(|method| {
-                let test = Test::Method(vec![method.text_of("value").to_owned()]);
-                if method.is_true("invert") { test.negated() } else { test }
-            });
-            rule.requests = rule.requests.and(Test::any_of(each));
-        }
-        if let Some(path) = selector.get("path") {
-            rule.path(file, path, writer);
-        }
-        if let Some(source) = selector.get("sourceCIDR") {
-            rule.source(file, source, writer);
-        }
+    }
+    // Envoy Gateway joins the methods of all selectors, and takes the path and the network of the last one that has any.
+    let methods: Vec<&Node> = selectors(node).iter().flat_map(|selector| selector.list("methods")).collect();
+    if !methods.is_empty() {
+        let each = methods.iter().map(|method| {
+            let test = header_is(":method", "exact", method.text_of("value"));
+            if method.is_true("invert") { test.negated() } else { test }
+        });
+        rule.requests = rule.requests.and(Test::any_of(each));
+    }
+    let last = |field: &str| selectors(node).iter().rev().find_map(|selector| selector.get(field));
+    if let Some(path) = last("path") {
+        rule.path(file, path, writer);
+    }
+    if let Some(source) = last("sourceCIDR") {
+        rule.source(file, source, writer);
     }
     rule
+}
+
+/// An expression for a whole value. A note says if weir cannot read it.
+fn expression<'a>(file: usize, of: &'a Node, writer: &mut Writer<'_>) -> Option<&'a str> {
+    let value = of.text_of("value");
+    let said = Pattern::new(value).err();
+    if let Some(said) = &said {
+        let why = format!("weir cannot read the expression, so the policy is for more requests: {said}");
+        writer.note(file, of, "value", &why, "Write the `match` by hand");
+    }
+    said.is_none().then_some(value)
 }
 
 impl Rule<'_> {
@@ -119,42 +153,52 @@ impl Rule<'_> {
     }
 
     /// A header or a query parameter.
-    fn value(&mut self, of: &Node, field: &'static str) {
-        let name = match field {
-            "header" => of.text_of("name").to_ascii_lowercase(),
-            _ => of.text_of("name").to_owned(),
+    fn value(&mut self, file: usize, of: &Node, field: &'static str, writer: &mut Writer<'_>) {
+        let name = of.text_of("name");
+        let (header, kind) = (name.to_ascii_lowercase(), of.text_of("type"));
+        if kind == "Distinct" {
+            let source = match field {
+                "header" => header_source(name),
+                _ => Some(Source::Value(field, Map::from([("name", name.into())]))),
+            };
+            return self.parts.extend(source.and_then(|source| source.part()));
+        }
+        let (test, text) = match kind {
+            "RegularExpression" => ("regex", expression(file, of, writer)),
+            _ => ("exact", of.get("value").and_then(Node::text)),
         };
-        let mut test = Map::from([("name", name.into())]);
-        match of.text_of("type") {
-            "Distinct" => {
-                let part = Map::from([
-                    (field, test.into()),
-                    ("on_missing", "skip".into()),
-                    ("on_multiple", "first".into()),
-                ]);
-                return self.parts.push(part.into());
+        match text {
+            Some(text) if field == "header" => self.add(header_is(&header, test, text), of),
+            Some(text) if !text.is_empty() => {
+                self.add(Test::Value(field, Map::from([("name", name.into()), (test, text.into())])), of);
             }
-            "RegularExpression" => test.set("regex", of.text_of("value")),
-            _ => test.set("exact", of.text_of("value")),
-        };
-        self.add(Test::Value(field, test), of);
+            _ if test == "regex" => {}
+            _ => writer.note(
+                file,
+                of,
+                "name",
+                "it needs a `value`, so this condition is not imported",
+                "Correct it",
+            ),
+        }
     }
 
     fn path(&mut self, file: usize, of: &Node, writer: &mut Writer<'_>) {
         writer.notes.unread(file, of, "type value invert");
-        let value = of.text_of("value");
-        let test = match of.text_of("type") {
+        let (value, kind) = (of.text_of("value"), of.text_of("type"));
+        let test = match kind {
             "Exact" => PathTest::Exact(value.to_owned()),
-            "RegularExpression" => match whole(&format!("^{value}$"), false) {
-                Ok(regex) => PathTest::regex(regex),
-                Err(said) => {
-                    let why = format!("weir cannot read the expression: {said}");
-                    return writer.note(file, of, "value", &why, "Write the `match` by hand");
-                }
+            "RegularExpression" => match expression(file, of, writer) {
+                Some(regex) => PathTest::regex(regex),
+                None => return,
             },
             _ if value.trim_matches('/').is_empty() => PathTest::Prefix(String::from("/")),
             _ => PathTest::Below(value.trim_end_matches('/').to_owned()),
         };
+        if ["Exact", "RegularExpression"].contains(&kind) {
+            let why = "Envoy Gateway compares the path with its query, and weir without";
+            writer.note(file, of, "value", why, "If that matters, test the attribute `request.path`");
+        }
         self.add(Test::path(test), of);
     }
 
@@ -238,7 +282,12 @@ fn policy(
         own.set("algorithm", "fixed_window").set("limit", units.max(1)).set("window", window);
     }
     made.set("limits", vec![Tree::from(own)]);
-    cost(file, rule.node, &mut made, writer);
+    if !is_local {
+        cost(file, rule.node, &mut made, writer);
+    } else if rule.node.get("cost").is_some() {
+        let why = "Envoy Gateway does not apply it to a local rule, so a request costs 1";
+        writer.note(file, rule.node, "cost", why, "");
+    }
     let mut response = Map::new();
     if units == 0 {
         made.set("deny", vec![Tree::from(Map::new())]);

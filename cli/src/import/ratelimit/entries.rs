@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The place in a request of each value of a descriptor's entries.
 
+use std::net::IpAddr;
+
 use super::super::test::{PathTest, Test, escaped, network};
 use crate::tree::{Map, Tree};
+use weir::request::client_ip::Network;
 
 /// One entry of a descriptor, as Envoy makes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,14 +18,43 @@ pub struct Entry {
 pub enum Source {
     /// It is this for the requests that meet the test. Without a value it is whatever the service's configuration says.
     Fixed(Option<String>, Test),
-    /// The client's address. So many of its bits count, of IPv4 and of IPv6.
-    Address(Option<u64>, Option<u64>),
+    Address(Address),
     Path,
     Method,
     Host,
     Route,
     /// A field of a condition, which is also a kind of a subject's part: `header`, `query`, `cookie`, `jwt_claim`, `attribute`.
     Value(&'static str, Map),
+}
+
+/// So many bits of an address weir keeps at least, of IPv4 and of IPv6.
+pub const MIN_BITS: [u64; 2] = [8, 16];
+
+/// The forms of a client's address.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Address {
+    /// Not known: a value may also be a network.
+    Any,
+    Whole,
+    /// So many of its bits, of IPv4 and of IPv6, with `/` and their number.
+    Masked(Option<u64>, Option<u64>),
+}
+
+impl Address {
+    /// True if Envoy may send this text for an address in this network. The service compares texts.
+    fn may_be(self, text: &str, network: &Network) -> bool {
+        let (address, bits) = text.split_once('/').unwrap_or((text, ""));
+        let is_canonical = address.parse::<IpAddr>().is_ok_and(|parsed| parsed.to_string() == address);
+        match self {
+            Self::Any => true,
+            Self::Whole => bits.is_empty() && is_canonical,
+            Self::Masked(ipv4, ipv6) => {
+                let mask = if text.contains(':') { ipv6.unwrap_or(128) } else { ipv4.unwrap_or(32) };
+                let is_exact = Network::parse(text).is_ok_and(|exact| exact.bits() == network.bits());
+                bits == mask.to_string() && is_canonical && is_exact
+            }
+        }
+    }
 }
 
 impl Source {
@@ -32,7 +64,7 @@ impl Source {
         let path = |text: &str| text.split('/').map(Tree::from).collect::<Vec<_>>();
         Ok(match text.split_once(':') {
             None => match text {
-                "client_address" => Self::Address(None, None),
+                "client_address" => Self::Address(Address::Any),
                 "path" => Self::Path,
                 "method" => Self::Method,
                 "host" => Self::Host,
@@ -52,18 +84,22 @@ impl Source {
         })
     }
 
-    /// The part of a subject; none if the value is the same for all.
+    /// The part of a subject; none if the value is not known.
     pub fn part(&self) -> Option<Tree> {
         let mut part = Map::new();
         match self {
-            Self::Fixed(..) => return None,
-            Self::Address(ipv4, ipv6) => {
+            Self::Fixed(None, _) => return None,
+            Self::Fixed(Some(text), _) => drop(part.set("literal", text.as_str())),
+            Self::Address(form) => {
+                let Address::Masked(ipv4, ipv6) = *form else {
+                    return Self::Address(Address::Masked(None, None)).part();
+                };
                 let mut address = Map::new();
                 if let Some(bits) = ipv4 {
-                    address.set("ipv4_prefix", *bits);
+                    address.set("ipv4_prefix", bits.max(MIN_BITS[0]));
                 }
                 // The service counts each address for itself.
-                address.set("ipv6_prefix", ipv6.unwrap_or(128));
+                address.set("ipv6_prefix", ipv6.unwrap_or(128).max(MIN_BITS[1]));
                 part.set("client_address", address);
             }
             Self::Path => drop(part.set("path", Map::from([("trailing_slash", "distinct".into())]))),
@@ -72,9 +108,9 @@ impl Source {
             Self::Route => drop(part.set("route", Map::new()).set("on_missing", "skip")),
             Self::Value(kind, settings) => {
                 part.set(kind, settings.clone()).set("on_missing", "skip");
-                // Envoy joins the lines of a header.
-                if *kind == "header" {
-                    part.set("on_multiple", "join");
+                // Envoy takes the first line of a header. Those whose lines it joins come as one line.
+                if ["header", "query"].contains(kind) {
+                    part.set("on_multiple", "first");
                 }
             }
         }
@@ -96,14 +132,21 @@ impl Source {
         match self {
             Self::Fixed(None, test) => Ok(test.clone()),
             Self::Fixed(Some(own), test) => Ok(if matches(value, own) { test.clone() } else { Test::NEVER }),
-            Self::Address(..) => match network(value) {
-                Some(network) => Ok(Test::Address(vec![network])),
+            Self::Address(form) => match network(value) {
+                Some(network) if form.may_be(value, &network) => Ok(Test::Address(vec![network])),
+                Some(_) => Err(format!(
+                    "the service compares texts, and Envoy never sends {value:?}, so it has no effect"
+                )),
                 None => Err(format!("{value:?} is no address")),
             },
             Self::Path if is_wild => Ok(Test::Path(PathTest::regex(expression(value)))),
             Self::Path => Ok(Test::Path(PathTest::Exact(value.to_owned()))),
-            Self::Method if !is_wild => Ok(Test::Method(vec![value.to_owned()])),
-            Self::Host if !is_wild => Ok(Test::Host(vec![value.to_ascii_lowercase()])),
+            Self::Method if !is_wild && !value.bytes().any(|byte| byte.is_ascii_lowercase()) => {
+                Ok(Test::Method(vec![value.to_owned()]))
+            }
+            Self::Host if !is_wild && !value.contains(':') => {
+                Ok(Test::Host(vec![value.to_ascii_lowercase()]))
+            }
             Self::Value(kind, settings) => {
                 let mut test = settings.clone();
                 if is_wild {

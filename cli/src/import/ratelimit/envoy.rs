@@ -6,12 +6,13 @@ use serde_json::Value;
 use super::super::notes::{Note, Notes};
 use super::super::status::of_rejections;
 use super::super::test::{PathTest, Test, escaped};
-use super::entries::{Entry, Source};
+use super::entries::{Address, Entry, MIN_BITS, Source};
 use crate::document::{Content, Node};
 use crate::tree::{Map, Tree};
 use weir::policy::pattern::Pattern;
 
 /// A descriptor that Envoy sends, and for which requests.
+#[derive(Clone)]
 pub struct Descriptor {
     pub entries: Vec<Entry>,
     pub requests: Test,
@@ -21,6 +22,12 @@ pub struct Descriptor {
 #[derive(Default)]
 pub struct Filter<'a> {
     pub domain: Option<String>,
+    /// Its name among the filters. A route may say under this name that it is disabled.
+    name: &'a str,
+    /// True if it is on only where a route has settings for it.
+    is_disabled: bool,
+    /// True if it rejects nothing.
+    pub is_shadow: bool,
     stage: u64,
     /// Limits of its own, in place of those of routes and virtual hosts.
     limits: Vec<&'a Node>,
@@ -36,19 +43,49 @@ pub fn number(node: &Node) -> Option<u64> {
     }
 }
 
+/// The default of a fraction at runtime, in percent, rounded up.
+pub fn percent(filter: &Node, field: &str) -> Option<u64> {
+    let value = filter.at(&[field, "default_value"])?;
+    let numerator = value.get("numerator").and_then(number).unwrap_or(0);
+    Some(numerator.div_ceil(match value.text_of("denominator") {
+        "TEN_THOUSAND" => 100,
+        "MILLION" => 10_000,
+        _ => 1,
+    }))
+}
+
 /// The fields of the filter that weir reads, or handles in its own way.
 const FILTER: &str = "@type domain stage timeout failure_mode_deny rate_limited_as_resource_exhausted rate_limit_service \
-    enable_x_ratelimit_headers disable_x_envoy_ratelimited_header rate_limited_status stat_prefix rate_limits";
+    enable_x_ratelimit_headers disable_x_envoy_ratelimited_header rate_limited_status stat_prefix rate_limits request_type=both \
+    filter_enabled filter_enforced";
+
+/// The settings of the HTTP filter. Filters of other protocols have the same name.
+fn is_filter(node: &Node) -> bool {
+    node.type_name() == "RateLimit"
+        && node.text_of("@type").contains(".http.")
+        && node.get("rate_limit_service").is_some()
+}
 
 /// The filter in an Envoy configuration; `file` is the number of its file.
 pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filter<'a> {
-    let mut found = Filter::default();
+    let (mut found, mut last) = (Filter::default(), None);
     for document in documents {
-        document.walk(&mut |node| {
-            if node.type_name() == "RateLimit" && node.get("rate_limit_service").is_some() {
+        document.walk(&mut |entry| {
+            if let Some(node) = entry.get("typed_config").filter(|node| is_filter(node)) {
                 notes.unread(file, node, FILTER);
                 notes.read(node);
-                if found.domain.is_some() {
+                (found.name, found.is_disabled) = (entry.text_of("name"), entry.is_true("disabled"));
+                found.is_shadow = percent(node, "filter_enforced") == Some(0);
+                for field in ["filter_enabled", "filter_enforced"] {
+                    let is_drawn = percent(node, field).is_some_and(|percent| percent < 100);
+                    if is_drawn && !(found.is_shadow && field == "filter_enforced") {
+                        let why = "Envoy draws a part of the requests, or none, and the policies are for all";
+                        note(notes, file, node, field, why, "`enforce_percent` draws a part of the subjects");
+                    }
+                }
+                // What Envoy has (`/config_dump`) names a filter twice.
+                let is_other = last.replace(node).is_some_and(|last: &Node| last.json() != node.json());
+                if is_other {
                     let why = "it is a second filter of this kind, and one is imported: this one";
                     note(notes, file, node, "RateLimit", why, "Import one filter at a time");
                 }
@@ -80,11 +117,27 @@ pub fn descriptors(
     file: usize,
     notes: &mut Notes,
 ) -> Vec<Descriptor> {
-    let mut found = Vec::new();
+    let (mut found, mut tables) = (Vec::new(), Vec::new());
     for document in documents {
+        let mut strips_ports = false;
         document.walk(&mut |node| {
+            strips_ports |= node.is_true("strip_any_host_port") || node.is_true("ignore_port_in_host_matching");
             let hosts = node.list("virtual_hosts");
-            let domains: Vec<_> = hosts.iter().map(|host| domains(host, file, notes)).collect();
+            let domains: Vec<_> = hosts.iter().map(domains).collect();
+            let is_plain = |(names, _): &Domains| names.iter().any(|(name, _)| !name.contains(':'));
+            if hosts.len() > 1 && domains.iter().any(is_plain) && !strips_ports {
+                let why = "weir compares hosts without their port, and Envoy with it: there, `a.test:8080` is not the domain `a.test`";
+                let instead = "Set `strip_any_host_port` in Envoy's connection manager";
+                note(notes, file, node, "virtual_hosts", why, instead);
+            }
+            let table = node.get("virtual_hosts").filter(|_| !hosts.is_empty()).map(Node::json);
+            if let Some(table) = table.filter(|table| !tables.contains(table)) {
+                if !tables.is_empty() {
+                    let why = "weir does not know which listener a request comes from, so the limits of all these tables apply to it";
+                    note(notes, file, node, "virtual_hosts", why, "Import one table at a time");
+                }
+                tables.push(table);
+            }
             for (number, host) in hosts.iter().enumerate() {
                 let own = virtual_host(number, &domains);
                 of_host(&Levels { table: node, host, filter, file }, &own, notes, &mut found);
@@ -99,14 +152,15 @@ pub fn descriptors(
 fn elsewhere(document: &Node, file: usize, notes: &mut Notes) {
     let mut read: Vec<*const Node> = Vec::new();
     document.walk(&mut |node| {
-        if node.type_name() == "RateLimit" && node.get("rate_limit_service").is_some() {
+        if is_filter(node) {
             read.extend(node.get("rate_limits").map(core::ptr::from_ref));
         }
         let hosts = node.list("virtual_hosts");
         let routes = hosts.iter().flat_map(|host| host.list("routes"));
         let table = (!hosts.is_empty()).then_some(node);
         for level in table.into_iter().chain(hosts).chain(routes) {
-            let lists = [Some(level), level.get("route"), per_route(level)];
+            let own = per_route(level, "").map(|(own, _)| own);
+            let lists = [Some(level), level.get("route"), own];
             read.extend(
                 lists.into_iter().flatten().filter_map(|at| at.get("rate_limits")).map(core::ptr::from_ref),
             );
@@ -116,10 +170,11 @@ fn elsewhere(document: &Node, file: usize, notes: &mut Notes) {
         if node.type_name() == "RateLimitPerRoute" {
             notes.read(node);
         }
-        // Around a RateLimitPerRoute.
-        if let Some(config) = node.get("config").filter(|config| config.type_name() == "RateLimitPerRoute") {
+        // Around a RateLimitPerRoute, or without one.
+        let config = node.get("config").filter(|config| config.type_name() == "RateLimitPerRoute");
+        if config.is_some() || node.type_name() == "FilterConfig" && node.is_true("disabled") {
             notes.read(node);
-            notes.read(config);
+            config.into_iter().for_each(|config| notes.read(config));
         }
         if let Some(list) = node.get("rate_limits") {
             notes.read(list);
@@ -149,21 +204,35 @@ fn note(notes: &mut Notes, file: usize, node: &Node, what: &str, why: &str, inst
 }
 
 /// The domains of a virtual host: names with their tests, and whether it takes all others.
-fn domains(host: &Node, file: usize, notes: &mut Notes) -> Domains {
+fn domains(host: &Node) -> Domains {
     let (mut names, mut takes_rest) = (Vec::new(), false);
     for domain in host.list("domains") {
         match domain.text().unwrap_or_default() {
             "*" => takes_rest = true,
-            name if name.ends_with('*') => {
-                note(notes, file, domain, name, "weir has no names that end in `*`", "List the hosts");
-            }
-            name => {
-                let name = name.split(':').next().unwrap_or_default().to_ascii_lowercase();
-                names.push((name.clone(), Test::Host(vec![name])));
-            }
+            name => names.push((name.to_owned(), domain_test(&name.to_ascii_lowercase()))),
         }
     }
     (names, takes_rest)
+}
+
+/// A domain without port is for all ports. weir's own test of hosts knows `*` only before a dot, and no ports.
+fn domain_test(name: &str) -> Test {
+    let has_port = name.contains(':');
+    if !has_port && !name.strip_prefix("*.").unwrap_or(name).contains('*') {
+        return Test::Host(vec![name.to_owned()]);
+    }
+    let port = if has_port { "" } else { "(?::[0-9]+)?" };
+    let text = name.split('*').map(escaped).collect::<Vec<_>>().join(".+");
+    pseudo_header("host", "regex", &format!("(?i){text}{port}"))
+}
+
+/// A test on an attribute of the request that Envoy has as a header with a colon.
+pub fn pseudo_header(name: &str, field: &str, text: &str) -> Test {
+    Test::Value("attribute", Map::from([("path", attribute(name)), (field, text.into())]))
+}
+
+fn attribute(name: &str) -> Tree {
+    vec![Tree::from("request"), name.into()].into()
 }
 
 /// The hosts that come to a virtual host.
@@ -172,35 +241,89 @@ fn virtual_host(number: usize, domains: &[Domains]) -> Test {
     for (other, (of_host, _)) in domains.iter().enumerate() {
         names.extend(of_host.iter().map(|(name, test)| (name.as_str(), test, other == number)));
     }
+    // One with a port is more particular than the same name for all ports.
+    names.sort_by_key(|(name, ..)| !name.contains(':'));
     Test::of_server(names, domains.get(number).is_some_and(|(_, takes_rest)| *takes_rest))
+}
+
+/// The requests of each route of each virtual host in a table.
+pub fn routes(table: &Node, file: usize, notes: &mut Notes) -> Vec<Vec<Test>> {
+    let hosts = table.list("virtual_hosts");
+    let domains: Vec<_> = hosts.iter().map(domains).collect();
+    let all = hosts.iter().enumerate().map(|(number, host)| {
+        let (domain, tests) = (virtual_host(number, &domains), route_tests(host, file, notes));
+        let of = |own: usize| {
+            let list = tests.iter().enumerate();
+            let list = list.map(|(number, test)| (test.of(number == own), number == own));
+            domain.clone().and(Test::first_match(list))
+        };
+        (0..tests.len()).map(of).collect()
+    });
+    all.collect()
+}
+
+/// The `match` of a route. A route with a condition that weir does not know takes no requests from the routes after it.
+struct RouteTest {
+    test: Test,
+    is_exact: bool,
+}
+
+impl RouteTest {
+    /// The test for the route's own limits, or for those of others.
+    fn of(&self, is_own: bool) -> &Test {
+        const NEVER: &Test = &Test::NEVER;
+        if is_own || self.is_exact { &self.test } else { NEVER }
+    }
+}
+
+fn route_tests(host: &Node, file: usize, notes: &mut Notes) -> Vec<RouteTest> {
+    let mut test = |route: &Node| match route.get("match") {
+        Some(test) => route_test(test, file, notes),
+        None => RouteTest { test: Test::Always, is_exact: true },
+    };
+    host.list("routes").iter().map(&mut test).collect()
 }
 
 fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Vec<Descriptor>) {
     let file = levels.file;
     let routes = levels.host.list("routes");
-    let tests: Vec<_> = routes
+    let tests = route_tests(levels.host, file, notes);
+    // A limit means the same at each place, unless it has a stage or a cost.
+    let limits: Vec<Vec<(&Node, (Value, bool))>> = routes
         .iter()
-        .map(|route| route.get("match").map_or(Test::Always, |test| route_test(test, file, notes)))
+        .map(|route| {
+            let (all, is_embedded) = limits_of(route, levels, notes);
+            let of = |limit: &Node| {
+                let differs =
+                    levels.filter.stage != 0 || limit.get("stage").or(limit.get("hits_addend")).is_some();
+                (limit.json(), is_embedded && differs)
+            };
+            all.into_iter().map(|limit| (limit, of(limit))).collect()
+        })
         .collect();
-    let limits: Vec<Vec<&Node>> = routes.iter().map(|route| limits_of(route, levels, notes)).collect();
-    let mut seen: Vec<Value> = Vec::new();
-    for limit in limits.iter().flatten() {
-        let json = limit.json();
-        if seen.contains(&json) {
+    let mut seen: Vec<&(Value, bool)> = Vec::new();
+    for (limit, own) in limits.iter().flatten() {
+        if seen.contains(&own) {
             continue;
         }
-        let list =
-            tests.iter().zip(&limits).map(|(test, all)| (test, all.iter().any(|other| other.json() == json)));
+        seen.push(own);
+        let is_embedded = own.1;
+        let times = |all: &Vec<(&Node, (Value, bool))>| all.iter().filter(|(_, other)| other == own).count();
+        if limits.iter().any(|all| times(all) > 1) {
+            let why = "a route has it twice, so the service counts its requests twice, and weir once";
+            note(notes, file, limit, "actions", why, "Remove one of both, or write `cost`");
+        }
+        let list = tests.iter().zip(&limits).map(|(test, all)| (test.of(times(all) > 0), times(all) > 0));
         let requests = domain.clone().and(Test::first_match(list));
-        seen.push(json);
         notes.unread(file, limit, "actions stage limit apply_on_stream_done hits_addend");
-        if limit.get("stage").and_then(number).unwrap_or(0) != levels.filter.stage {
+        // Envoy reads stages only in the limits of routes and virtual hosts, and costs only elsewhere.
+        if !is_embedded && limit.get("stage").and_then(number).unwrap_or(0) != levels.filter.stage {
             let why = "the filter has another stage, so it does not send this descriptor";
             note(notes, file, limit, "stage", why, "");
             continue;
         }
         if limit.get("limit").is_some() {
-            let why = "a limit that a request brings in its metadata is not read";
+            let why = "a limit that Envoy sends in place of the service's is not read";
             note(notes, file, limit, "limit", why, "Use `scale`");
         }
         if limit.is_true("apply_on_stream_done") {
@@ -209,68 +332,108 @@ fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Ve
             note(notes, file, limit, "apply_on_stream_done", why, instead);
             continue;
         }
-        let hits = limit.at(&["hits_addend", "number"]).and_then(number);
+        let addend = limit.get("hits_addend").filter(|addend| {
+            let has_effect = is_embedded && !addend.is_true("is_negative_hits");
+            if !has_effect {
+                let why = "Envoy sends it from a RateLimitPerRoute or the filter only, and weir subtracts nothing, so a request costs 1";
+                note(notes, file, limit, "hits_addend", why, "Write the policy's `cost`");
+            }
+            has_effect
+        });
+        let hits = addend.and_then(|addend| addend.get("number")).and_then(number);
         if hits == Some(0) {
             let why = "each request costs 0, so the policy would deny none: it is in shadow";
             let instead = "Write `settle`, by which a response has a cost, and remove `mode`";
             note(notes, file, limit, "hits_addend", why, instead);
         }
-        if limit.get("hits_addend").is_some() && hits.is_none() {
+        if addend.is_some() && hits.is_none() {
             let why = "a number made of a format is not read";
             note(notes, file, limit, "hits_addend", why, "Write the policy's `cost`");
         }
-        let entries: Option<Vec<Entry>> =
+        let actions: Option<Vec<Action>> =
             limit.list("actions").iter().map(|action| entry(action, file, notes)).collect();
-        if let Some(entries) = entries.filter(|entries| !entries.is_empty() && !requests.is_never()) {
-            found.push(Descriptor { entries, requests, hits });
+        let mut made = vec![Descriptor { entries: Vec::new(), requests, hits }];
+        for Action { entry, absent } in actions.unwrap_or_default() {
+            let is_missing = entry.source.is_there().negated();
+            let without = made.iter().map(|one| {
+                let mut one = one.clone();
+                one.requests = one.requests.and(is_missing.clone());
+                match &absent {
+                    Absent::Nothing => one.requests = Test::NEVER,
+                    Absent::Skipped => {}
+                    Absent::Default(text) => {
+                        let source = Source::Fixed(Some(text.clone()), Test::Always);
+                        one.entries.push(Entry { key: entry.key.clone(), source });
+                    }
+                }
+                one
+            });
+            let without: Vec<_> = without.collect();
+            made.iter_mut().for_each(|one| one.entries.push(entry.clone()));
+            made.extend(without);
+            made.retain(|one| !one.requests.is_never());
         }
+        found.extend(made.into_iter().filter(|one| !one.entries.is_empty()));
     }
 }
 
-/// The limits that hold for a route: of the closest `RateLimitPerRoute` that has any, of the filter, or else its own and those of its
-/// virtual host.
-fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> Vec<&'a Node> {
+/// The limits that hold for a route: of the closest `RateLimitPerRoute`, of the filter, or else its own and those of its virtual host. True
+/// if they are not those of routes and virtual hosts.
+fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> (Vec<&'a Node>, bool) {
+    let none = (Vec::new(), false);
     // Envoy limits only what it sends to a cluster.
-    let Some(action) = route.get("route") else { return Vec::new() };
-    let closest: Vec<&Node> = [route, levels.host, levels.table].into_iter().filter_map(per_route).collect();
-    for own in &closest {
-        notes.unread(levels.file, own, "@type vh_rate_limits rate_limits");
+    let Some(action) = route.get("route") else { return none };
+    let closest = [route, levels.host, levels.table];
+    let closest = closest.into_iter().find_map(|level| per_route(level, levels.filter.name));
+    match closest {
+        Some((own, false)) => notes.unread(levels.file, own, "@type vh_rate_limits rate_limits"),
+        Some((_, true)) => return none,
+        None if levels.filter.is_disabled => return none,
+        None => {}
     }
-    if let Some(own) = closest.iter().map(|own| own.list("rate_limits")).find(|limits| !limits.is_empty()) {
-        return own.iter().collect();
+    let own = closest.map(|(own, _)| own.list("rate_limits")).unwrap_or_default();
+    if !own.is_empty() {
+        return (own.iter().collect(), true);
     }
     if !levels.filter.limits.is_empty() {
-        return levels.filter.limits.clone();
+        return (levels.filter.limits.clone(), true);
     }
     let own = action.list("rate_limits");
-    let outer = match closest.first().map(|own| own.text_of("vh_rate_limits")) {
+    let option = closest.and_then(|(own, _)| own.get("vh_rate_limits")?.text_or_number());
+    let outer = match option.as_deref() {
         _ if action.is_true("include_vh_rate_limits") => levels.host.list("rate_limits"),
-        Some("INCLUDE") => levels.host.list("rate_limits"),
-        Some("IGNORE") => &[],
+        Some("INCLUDE" | "1") => levels.host.list("rate_limits"),
+        Some("IGNORE" | "2") => &[],
         _ if own.is_empty() => levels.host.list("rate_limits"),
         _ => &[],
     };
-    own.iter().chain(outer).collect()
+    (own.iter().chain(outer).collect(), false)
 }
 
-/// Returns the filter's settings in a route, a virtual host or a table of them.
-fn per_route(level: &Node) -> Option<&Node> {
-    let configs = level.get("typed_per_filter_config")?;
-    let configs = configs.children().map(|config| match config.type_name() {
-        "FilterConfig" => config.get("config").unwrap_or(config),
-        _ => config,
-    });
-    configs.into_iter().find(|config| config.type_name() == "RateLimitPerRoute")
+/// Returns the settings of the filter of this name in a route, a virtual host or a table of them, and whether they disable it.
+fn per_route<'a>(level: &'a Node, filter: &str) -> Option<(&'a Node, bool)> {
+    let configs = level.get("typed_per_filter_config")?.fields();
+    configs.iter().find_map(|(name, _, config)| {
+        let is_wrapped = config.type_name() == "FilterConfig";
+        let inner = if is_wrapped { config.get("config").unwrap_or(config) } else { config };
+        let is_it = inner.type_name() == "RateLimitPerRoute"
+            || is_wrapped && (name == filter || name == "envoy.filters.http.ratelimit");
+        is_it.then_some((inner, config.is_true("disabled")))
+    })
 }
 
-/// A route's `match`.
-fn route_test(node: &Node, file: usize, notes: &mut Notes) -> Test {
-    let mut test = Test::Always;
-    let Content::Object(fields) = &node.content else { return test };
-    for (name, place, value) in fields {
+fn route_test(node: &Node, file: usize, notes: &mut Notes) -> RouteTest {
+    let (mut test, mut is_exact) = (Test::Always, true);
+    let ignores_case = is_false(node, "case_sensitive");
+    for (name, place, value) in node.fields() {
         let text = value.text().unwrap_or_default().to_owned();
+        let folded = |end: &str| Some(Test::Path(PathTest::regex(format!("(?i){}{end}", escaped(&text)))));
         let part = match name.as_str() {
+            "case_sensitive" | "caseSensitive" => Some(Test::Always),
             "prefix" if text == "/" => Some(Test::Always),
+            "prefix" if ignores_case => folded(".*"),
+            "path" if ignores_case => folded(""),
+            "path_separated_prefix" | "pathSeparatedPrefix" if ignores_case => folded("(?:/.*)?"),
             "prefix" => Some(Test::Path(PathTest::Prefix(text))),
             "path" => Some(Test::Path(PathTest::Exact(text))),
             "path_separated_prefix" | "pathSeparatedPrefix" => Some(Test::Path(PathTest::Below(text))),
@@ -288,20 +451,23 @@ fn route_test(node: &Node, file: usize, notes: &mut Notes) -> Test {
         };
         match part {
             Some(part) => test = test.and(part),
-            None => notes.add(Note::at(
-                file,
-                place.line,
-                &format!("match: {name}"),
-                "weir does not have this condition, so the policies of this route are for more requests",
-                "Give the route a name, and add the condition `route`",
-            )),
+            None => {
+                is_exact = false;
+                notes.add(Note::at(
+                    file,
+                    place.line,
+                    &format!("match: {name}"),
+                    "weir does not have this condition, so the policies of this route, and of those after it, are for more requests",
+                    "Give the route a name, and add the condition `route`",
+                ));
+            }
         }
     }
-    test
+    RouteTest { test, is_exact }
 }
 
-/// Adds what a matcher of texts says to the test on a value.
-fn text_test(node: &Node, mut test: Map) -> Option<Map> {
+/// What a matcher of texts says about a value: the field of a condition, and its text. Without a matcher, that there is one.
+fn text_test(node: &Node) -> Option<Option<(&'static str, String)>> {
     let matcher = node.get("string_match").unwrap_or(node);
     let ignores_case = matcher.is_true("ignore_case");
     let flags = if ignores_case { "(?i)" } else { "" };
@@ -312,19 +478,18 @@ fn text_test(node: &Node, mut test: Map) -> Option<Map> {
         (["contains", "contains_match"], ".*", ".*"),
     ] {
         let Some(text) = names.iter().find_map(|name| matcher.get(name)?.text()) else { continue };
-        match (before, after) {
-            ("", "") if !ignores_case => test.set("exact", text),
-            ("", ".*") if !ignores_case => test.set("prefix", text),
-            _ => test.set("regex", format!("{flags}{before}{}{after}", escaped(text))),
-        };
-        return Some(test);
+        return Some(Some(match (before, after) {
+            ("", "") if !ignores_case && !text.is_empty() => ("exact", text.to_owned()),
+            ("", ".*") if !ignores_case => ("prefix", text.to_owned()),
+            _ => ("regex", format!("{flags}{before}{}{after}", escaped(text))),
+        }));
     }
     if let Some(regex) = ["safe_regex", "safe_regex_match"].iter().find_map(|name| matcher.get(name)) {
         let regex = regex.text_of("regex");
         Pattern::new(regex).ok()?;
-        test.set("regex", regex);
+        return Some(Some(("regex", regex.to_owned())));
     }
-    Some(test)
+    node.get("string_match").is_none().then_some(None)
 }
 
 fn is_false(node: &Node, name: &str) -> bool {
@@ -332,30 +497,76 @@ fn is_false(node: &Node, name: &str) -> bool {
 }
 
 fn header_test(header: &Node) -> Option<Test> {
-    let name = header.text_of("name").to_ascii_lowercase();
-    let is_absent = is_false(header, "present_match");
-    let test = text_test(header, Map::from([("name", name.as_str().into())]))?;
     if ["range_match", "treat_missing_header_as_empty"].iter().any(|field| header.get(field).is_some()) {
         return None;
     }
-    let test = match name.as_str() {
-        ":method" => match test.get("exact") {
-            Some(Tree::Scalar(method)) => Test::Method(vec![method.as_str()?.to_owned()]),
-            _ => return None,
-        },
-        _ if name.starts_with(':') => return None,
-        _ => Test::Value("header", test),
+    let (name, inverts) = (header.text_of("name").to_ascii_lowercase(), header.is_true("invert_match"));
+    let there = match pseudo_of(&name) {
+        Some(_) => Test::Always,
+        None if name.starts_with(':') => return None,
+        None => Test::Value("header", Map::from([("name", name.as_str().into())])),
     };
-    Some(if header.is_true("invert_match") != is_absent { test.negated() } else { test })
+    let Some((field, text)) = text_test(header)? else {
+        return Some(if inverts != is_false(header, "present_match") { there.negated() } else { there });
+    };
+    let test = header_is(&name, field, &text);
+    // A header that is missing does not match, not even inversely.
+    Some(if inverts { there.and(test.negated()) } else { test })
+}
+
+/// A test on the value of a header, whose name is in lower case.
+pub fn header_is(name: &str, field: &'static str, text: &str) -> Test {
+    match pseudo_of(name) {
+        Some("method") if field == "exact" && text.bytes().all(|byte| byte.is_ascii_uppercase()) => {
+            Test::Method(vec![text.to_owned()])
+        }
+        Some(name) => pseudo_header(name, field, text),
+        // An empty text is a value, too.
+        None => {
+            let (field, text) = if text.is_empty() { ("regex", "") } else { (field, text) };
+            Test::Value("header", Map::from([("name", name.into()), (field, text.into())]))
+        }
+    }
+}
+
+/// The attribute of what Envoy has as a header with a colon.
+fn pseudo_of(header: &str) -> Option<&'static str> {
+    match header {
+        ":method" => Some("method"),
+        ":path" => Some("path"),
+        ":authority" | "host" => Some("host"),
+        ":scheme" => Some("scheme"),
+        _ => None,
+    }
 }
 
 fn query_test(query: &Node) -> Option<Test> {
-    let test = Map::from([("name", query.text_of("name").into())]);
-    Some(Test::Value("query", text_test(query, test)?))
+    let mut test = Map::from([("name", query.text_of("name").into())]);
+    if let Some((field, text)) = text_test(query)? {
+        test.set(field, text);
+    }
+    let test = Test::Value("query", test);
+    Some(if is_false(query, "present_match") { test.negated() } else { test })
+}
+
+/// What an action makes of a request, and of one without its value.
+struct Action {
+    entry: Entry,
+    absent: Absent,
+}
+
+#[derive(PartialEq)]
+enum Absent {
+    /// No descriptor.
+    Nothing,
+    /// A descriptor without this entry.
+    Skipped,
+    /// An entry with this value.
+    Default(String),
 }
 
 /// One action; nothing if weir cannot tell what it makes.
-fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Entry> {
+fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
     let Content::Object(fields) = &action.content else { return None };
     let (kind, place, value) = fields.first()?;
     let key = |default: &str| match value.text_of("descriptor_key") {
@@ -376,27 +587,27 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Entry> {
         "generic_key" | "genericKey" => "descriptor_key descriptor_value",
         "masked_remote_address" | "maskedRemoteAddress" => "v4_prefix_mask_len v6_prefix_mask_len",
         "request_headers" | "requestHeaders" => "descriptor_key skip_if_absent header_name",
-        "query_parameters" | "queryParameters" => "descriptor_key query_parameter_name",
-        "metadata" => "descriptor_key metadata_key source",
+        "query_parameters" | "queryParameters" => "descriptor_key query_parameter_name skip_if_absent",
+        "metadata" => "descriptor_key metadata_key source default_value skip_if_absent",
         _ => "",
     };
     notes.unread(file, value, known);
     let made = match kind.as_str() {
         "generic_key" | "genericKey" => Some((key("generic_key"), fixed(Test::Always))),
         "remote_address" | "remoteAddress" => {
-            Some((String::from("remote_address"), Source::Address(None, None)))
+            Some((String::from("remote_address"), Source::Address(Address::Whole)))
         }
         "masked_remote_address" | "maskedRemoteAddress" => {
-            let bits = |name| value.get(name).and_then(number);
-            let source = Source::Address(bits("v4_prefix_mask_len"), bits("v6_prefix_mask_len"));
+            let bits =
+                ["v4_prefix_mask_len", "v6_prefix_mask_len"].map(|name| value.get(name).and_then(number));
+            if bits.iter().zip(MIN_BITS).any(|(bits, min)| bits.is_some_and(|bits| bits < min)) {
+                let why = "weir counts networks of at least 8 bits, or 16 of IPv6, so fewer clients together";
+                notes.add(Note::at(file, place.line, kind, why, ""));
+            }
+            let source = Source::Address(Address::Masked(bits[0], bits[1]));
             Some((String::from("masked_remote_address"), source))
         }
         "request_headers" | "requestHeaders" => {
-            if value.is_true("skip_if_absent") {
-                let why = "where the header is missing, Envoy leaves out only this entry, and weir the whole policy";
-                let instead = "Write a policy for requests without the header";
-                notes.add(Note::at(file, place.line, "skip_if_absent", why, instead));
-            }
             header_source(value.text_of("header_name")).map(|source| (key(""), source))
         }
         "header_value_match" | "headerValueMatch" => {
@@ -409,7 +620,10 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Entry> {
             let name = Map::from([("name", value.text_of("query_parameter_name").into())]);
             Some((key(""), Source::Value("query", name)))
         }
-        "metadata" if value.text_of("source") != "ROUTE_ENTRY" => {
+        "metadata"
+            if ["", "DYNAMIC"].contains(&value.text_of("source"))
+                && value.get("source").is_none_or(|source| source.text().is_some()) =>
+        {
             let names = value.get("metadata_key").map(|metadata| {
                 let path = metadata.list("path").iter().map(|segment| segment.text_of("key"));
                 ["metadata", "filter_metadata", metadata.text_of("key")]
@@ -426,20 +640,22 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Entry> {
         let why = "weir cannot tell what this action makes of a request, so the descriptor is not imported";
         notes.add(Note::at(file, place.line, kind, why, "Write the policy by hand"));
     }
-    made.map(|(key, source)| Entry { key, source })
+    let absent = match value.text_of("default_value") {
+        text if !text.is_empty() && kind == "metadata" => Absent::Default(text.to_owned()),
+        _ if value.is_true("skip_if_absent") => Absent::Skipped,
+        _ => Absent::Nothing,
+    };
+    made.map(|(key, source)| Action { entry: Entry { key, source }, absent })
 }
 
 /// A header, or what Envoy writes as one.
-fn header_source(name: &str) -> Option<Source> {
+pub fn header_source(name: &str) -> Option<Source> {
     let name = name.to_ascii_lowercase();
-    match name.as_str() {
-        ":path" => {
-            let path: Vec<Tree> = vec!["request".into(), "path".into()];
-            Some(Source::Value("attribute", Map::from([("path", path.into())])))
-        }
-        ":method" => Some(Source::Method),
-        ":authority" => Some(Source::Host),
-        _ if name.starts_with(':') || name.is_empty() => None,
-        _ => Some(Source::Value("header", Map::from([("name", name.into())]))),
+    match pseudo_of(&name) {
+        Some("method") => Some(Source::Method),
+        Some("host") => Some(Source::Host),
+        Some(name) => Some(Source::Value("attribute", Map::from([("path", attribute(name))]))),
+        None if name.starts_with(':') || name.is_empty() => None,
+        None => Some(Source::Value("header", Map::from([("name", name.into())]))),
     }
 }

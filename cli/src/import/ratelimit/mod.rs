@@ -20,8 +20,8 @@ use super::{Imported, Output};
 use crate::document::{Node, Origin, Syntax};
 use crate::source::Source as File;
 use crate::tree::{Map, Tree};
-use entries::Source;
-pub use envoy::number;
+pub use entries::Source;
+pub use envoy::{header_is, header_source, number, percent, pseudo_header, routes};
 use policies::Service;
 pub use policies::unit;
 
@@ -73,7 +73,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         .zip(&unpacked)
         .enumerate()
         .flat_map(|(number, (file, roots))| {
-            roots.iter().map(move |root| Service { file: number, name: &file.name, root })
+            roots.iter().map(move |root| Service { file: number, name: &file.name, root, text: &file.text })
         })
         .filter(|service| is_service(service.root))
         .collect();
@@ -124,13 +124,19 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     if let Some(status) = filter.status {
         response.set("status", status);
     }
-    if filter.has_headers {
-        response.set("headers", "x_ratelimit");
+    if filter.domain.is_some() {
+        response.set("headers", if filter.has_headers { "x_ratelimit" } else { "none" });
     }
     if !response.is_empty() {
         configuration.set("response", response);
     }
-    configuration.set("policies", found.into_iter().map(Tree::from).collect::<Vec<_>>());
+    let policies = found.into_iter().map(|mut policy| {
+        if filter.is_shadow && policy.get("mode").is_none() {
+            policy.set("mode", "shadow");
+        }
+        Tree::from(policy)
+    });
+    configuration.set("policies", policies.collect::<Vec<_>>());
     Ok(Imported { configuration, files: names, notes })
 }
 

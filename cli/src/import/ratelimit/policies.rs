@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::super::nginx::{name_of, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
-use super::entries::{Entry, Source};
+use super::entries::{Address, Entry, Source};
 use super::envoy::{Descriptor, number};
 use super::line;
 use crate::document::Node;
@@ -18,6 +18,22 @@ pub struct Service<'a> {
     pub file: usize,
     pub name: &'a str,
     pub root: &'a Node,
+    /// The text of its file.
+    pub text: &'a str,
+}
+
+impl Service<'_> {
+    /// A descriptor's `value`. The service has the text that is written, also of what is a number or a truth value in YAML.
+    fn value(&self, descriptor: &Node) -> String {
+        let Some(value) = descriptor.get("value") else { return String::new() };
+        let known = value.text_or_number().unwrap_or_default();
+        let is_word = |next: &char| next.is_ascii_alphanumeric() || "+-_".contains(*next);
+        let line = self.text.lines().nth(value.place.line.saturating_sub(1)).unwrap_or_default();
+        let written: String =
+            line.chars().skip(value.place.column.saturating_sub(1)).take_while(is_word).collect();
+        let is_text = value.text().is_some() || written.is_empty() || known.is_empty();
+        if is_text { known } else { written }
+    }
 }
 
 pub struct Policies<'a, 'n> {
@@ -39,6 +55,12 @@ struct Made<'a> {
     requests: Test,
     hits: Option<u64>,
     words: Vec<String>,
+}
+
+impl Made<'_> {
+    fn is_unlimited(&self) -> bool {
+        self.node.get("rate_limit").is_some_and(|limit| limit.is_true("unlimited"))
+    }
 }
 
 #[derive(Clone)]
@@ -104,7 +126,8 @@ impl<'a, 'n> Policies<'a, 'n> {
     fn source(&self, key: &str) -> Option<Source> {
         let told = self.sources.iter().find(|(name, _)| name == key).map(|(_, source)| source.clone());
         told.or(match key {
-            "remote_address" | "masked_remote_address" => Some(Source::Address(None, None)),
+            "remote_address" => Some(Source::Address(Address::Whole)),
+            "masked_remote_address" => Some(Source::Address(Address::Any)),
             // It is a constant of a route.
             "generic_key" => Some(Source::Fixed(None, Test::Always)),
             _ => None,
@@ -127,7 +150,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         hits: Option<u64>,
     ) {
         let Some((entry, rest)) = entries.split_first() else { return };
-        let value = |node: &'a Node| node.get("value").and_then(Node::text_or_number).unwrap_or_default();
+        let value = |node: &'a Node| service.value(node);
         let mut same: Vec<&'a Node> = Vec::new();
         for node in above.list("descriptors").iter().filter(|node| node.text_of("key") == entry.key) {
             if same.iter().any(|other| value(other) == value(node)) {
@@ -150,7 +173,12 @@ impl<'a, 'n> Policies<'a, 'n> {
         for node in sorted {
             let text = value(node);
             let mut own = path.clone();
-            own.words.push(if text.is_empty() { entry.key.clone() } else { format!("{}-{text}", entry.key) });
+            let shares = node.is_true("share_threshold") || !(text.is_empty() || text.contains('*'));
+            let word = match &entry.source {
+                Source::Fixed(Some(own), _) if !shares => own,
+                _ => &text,
+            };
+            own.words.push(if word.is_empty() { entry.key.clone() } else { format!("{}-{word}", entry.key) });
             let test = if text.is_empty() { Ok(entry.source.is_there()) } else { entry.source.is(&text) };
             let test = match test {
                 Ok(test) => test,
@@ -177,7 +205,6 @@ impl<'a, 'n> Policies<'a, 'n> {
                 }
                 before = before.or(test);
             }
-            let shares = node.is_true("share_threshold") || !(text.is_empty() || text.contains('*'));
             if !shares {
                 own.parts.extend(entry.source.part());
             }
@@ -212,7 +239,8 @@ impl<'a, 'n> Policies<'a, 'n> {
                 self.notes.add(Note::at(service.file, line(node, name), name, why, instead));
             }
         }
-        if limit.is_true("unlimited") {
+        // It may replace others.
+        if limit.is_true("unlimited") && limit.list("replaces").is_empty() {
             return;
         }
         let same = |made: &&mut Made<'a>| {
@@ -225,8 +253,10 @@ impl<'a, 'n> Policies<'a, 'n> {
         }
         let Path { number: descriptor, requests, parts, words } = path;
         let file = service.name;
-        if unit(limit.text_of("unit")).is_none() || limit.get("requests_per_unit").and_then(number).is_none()
-        {
+        let units = limit.get("requests_per_unit");
+        let is_right =
+            unit(limit.text_of("unit")).is_some() && units.is_none_or(|units| number(units).is_some());
+        if !is_right && !limit.is_true("unlimited") {
             let (line, instead) = (limit.place.line, "Write `requests_per_unit` and a `unit`");
             self.notes.add(Note::at(service.file, line, "rate_limit", "the service refuses it", instead));
             return;
@@ -237,12 +267,14 @@ impl<'a, 'n> Policies<'a, 'n> {
 
     /// A request with several descriptors that one of them denies.
     fn note_charges(&mut self) {
-        let is_enforced =
-            |made: &&Made<'a>| !made.node.is_true("shadow_mode") && !made.node.is_true("quota_mode");
+        let is_enforced = |made: &&Made<'a>| {
+            !["shadow_mode", "quota_mode"].iter().any(|mode| made.node.is_true(mode)) && !made.is_unlimited()
+        };
         let Some(first) = self.made.first() else { return };
         let both = |one: &Made<'a>, other: &Made<'a>| {
             let is_other = |number: &usize| one.descriptors.iter().any(|own| own != number);
             !core::ptr::eq(one, other)
+                && !other.is_unlimited()
                 && other.descriptors.iter().any(is_other)
                 && one.requests.overlaps(&other.requests)
         };
@@ -256,8 +288,33 @@ impl<'a, 'n> Policies<'a, 'n> {
         }
     }
 
+    /// A limit whose values come from different places.
+    fn note_places(&mut self) {
+        let is_constant = |part: &Tree| part.get("literal").is_some();
+        let may_be_equal = |one: &Made<'a>, other: &Made<'a>| {
+            let mut parts = one.parts.iter().zip(&other.parts);
+            parts.all(|(one, other)| one == other || !(is_constant(one) && is_constant(other)))
+        };
+        let is_other = |one: &Made<'a>, other: &Made<'a>| {
+            core::ptr::eq(one.node, other.node) && one.parts != other.parts && may_be_equal(one, other)
+        };
+        for (place, made) in self.made.iter().enumerate() {
+            if self.made.iter().take(place).any(|other| is_other(made, other)) {
+                let why = "requests have its value at different places; the service counts equal values together, and weir apart";
+                self.notes.add(Note::at(
+                    made.number,
+                    line(made.node, "key"),
+                    made.node.text_of("key"),
+                    why,
+                    "",
+                ));
+            }
+        }
+    }
+
     pub fn finish(mut self) -> Vec<Map> {
         self.note_charges();
+        self.note_places();
         let mut names: Vec<String> = Vec::new();
         let mut policies = Vec::new();
         for made in &self.made {
@@ -278,7 +335,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                 .iter()
                 .position(|other| core::ptr::eq(other.node, made.node) && other.parts == made.parts);
             let counters = first.and_then(|place| names.get(place).cloned());
-            if requests.is_never() {
+            if requests.is_never() || made.is_unlimited() {
                 names.push(policy_name);
                 continue;
             }
