@@ -411,29 +411,31 @@ impl Host {
         let port: &[&str] = if name == "_" { &["listen", "80", "default_server"] } else { &["listen", "80"] };
         let mut inner = vec![of(&names), of(port)];
         inner.extend(self.answers);
-        for Location { path, is_exact, rest, block, .. } in locations {
+        for Location { path, is_exact, is_regex: is_own, rest, mut block } in locations {
             if rest == Some(false) {
                 if block.inner().iter().any(|directive| directive.name.starts_with("limit_")) {
                     let why = "the controller answers other paths of this host with 404, and counts them, too; weir does not";
                     notes.add(Note::at(block.file, block.line, name, why, ""));
                 }
-                continue;
+                block.block = None;
             }
-            let mut add = |words: &[&str]| {
+            // Segment by segment: what is below the path, and the path itself.
+            let below = format!("{}/", path.strip_suffix('/').unwrap_or(&path));
+            let paths = match path.as_str() {
+                "/" => vec![("/", is_exact)],
+                _ if is_exact || is_own => vec![(path.as_str(), is_exact)],
+                _ if exact.contains(&path) => vec![(below.as_str(), false)],
+                _ => vec![(below.as_str(), false), (path.as_str(), true)],
+            };
+            for (path, is_exact) in paths {
+                let pattern = format!("^{path}");
+                let words: &[&str] = match (is_regex, is_exact) {
+                    (true, _) => &["~*", &pattern],
+                    (false, true) => &["=", path],
+                    (false, false) => &[path],
+                };
                 let arguments = words.iter().map(|word| (*word).to_owned()).collect();
                 inner.push(Directive { arguments, ..block.clone() });
-            };
-            match path.as_str() {
-                _ if is_regex => add(&["~*", &format!("^{path}")]),
-                _ if is_exact => add(&["=", &path]),
-                "/" => add(&["/"]),
-                // Segment by segment: the path itself, and what is below it.
-                _ => {
-                    add(&[&format!("{}/", path.strip_suffix('/').unwrap_or(&path))]);
-                    if !exact.contains(&path) {
-                        add(&["=", &path]);
-                    }
-                }
             }
         }
         Directive { block: Some(Block::Directives(inner)), ..of(&["server"]) }
