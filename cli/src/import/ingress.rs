@@ -4,6 +4,7 @@
 //! The controller writes nginx's configuration, so this does the same, as far as limits and the choice of the location depend on it. The
 //! rest is the import of nginx. Each directive has the place of the annotation, or of the path, that it comes from.
 
+use core::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -50,12 +51,24 @@ struct Limits {
     rules: Vec<Directive>,
 }
 
-/// The locations of a host, by their names.
+/// The server of a host.
 #[derive(Default)]
 struct Host {
-    /// All paths are regular expressions, because an Ingress of the host says so.
+    aliases: Vec<String>,
+    /// What the server answers before it chooses a location.
+    answers: Vec<Directive>,
+    /// In the order in which the controller finds them.
+    locations: Vec<Location>,
+}
+
+struct Location {
+    path: String,
+    is_exact: bool,
+    /// The controller reads all paths of the host as regular expressions, because of this one.
     is_regex: bool,
-    locations: BTreeMap<(String, bool), Directive>,
+    /// It has the paths that no Ingress has, and whether they have a backend.
+    rest: Option<bool>,
+    block: Directive,
 }
 
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
@@ -63,29 +76,38 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let files = super::read(&arguments.files, 0, &mut notes)?;
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     let all = super::objects(&files);
-    let mut http = Vec::new();
+    let (mut http, mut variable) = (Vec::new(), String::from("$binary_remote_addr"));
     for map in all.iter().filter(|object| object.kind() == "ConfigMap") {
-        http.extend(map.statuses(&mut notes));
+        http.extend(map.statuses(&mut variable, &mut notes));
     }
-    let ingresses: Vec<_> = all.iter().filter(|object| object.kind() == "Ingress").collect();
-    let regex: BTreeSet<&str> =
-        ingresses.iter().filter(|ingress| ingress.has_regex()).flat_map(|ingress| ingress.hosts()).collect();
+    let mut ingresses: Vec<_> = all.iter().filter(|object| object.kind() == "Ingress").collect();
+    // Of two that have one path, the controller takes the older one.
+    if ingresses.iter().all(|ingress| !ingress.metadata("creationTimestamp").is_empty()) {
+        let age = |ingress: &&Object<'_>| {
+            let name = format!("{}/{}", ingress.namespace(), ingress.metadata("name"));
+            (ingress.metadata("creationTimestamp").to_owned(), Reverse(name))
+        };
+        ingresses.sort_by_key(age);
+    }
     // The controller always has a default server, so a server with a name gets the requests of its host only.
-    let mut hosts = BTreeMap::from([("", Host::default())]);
+    let mut all_others = Host::default();
+    let block =
+        Directive { name: String::from("location"), arguments: Vec::new(), block: None, file: 0, line: 1 };
+    let root =
+        Location { path: String::from("/"), is_exact: false, is_regex: false, rest: Some(false), block };
+    all_others.add(root);
+    let mut hosts = BTreeMap::from([("", all_others)]);
     for ingress in ingresses {
         ingress.note_others(&mut notes);
-        if ingress.is_canary() {
+        if ingress.is_true("canary") {
             continue;
         }
-        let limits = ingress.limits(&mut notes);
+        let limits = ingress.limits(&variable, &mut notes);
         http.extend(limits.zones);
-        for (host, location) in ingress.locations(&limits.rules) {
-            let entry = hosts.entry(host).or_default();
-            entry.is_regex = regex.contains(host);
-            entry.add(location);
-        }
+        ingress.add_locations(&limits.rules, &mut hosts);
     }
-    http.extend(hosts.into_iter().map(|(name, host)| host.server(name)));
+    let all: BTreeSet<String> = hosts.keys().map(|name| (*name).to_owned()).collect();
+    http.extend(hosts.into_iter().map(|(name, host)| host.server(name, &all, &mut notes)));
     notes.rest(&files);
     imported(http, names, notes, "annotation of a limit in any Ingress")
 }
@@ -98,24 +120,15 @@ impl<'a> Object<'a> {
     }
 
     fn is_true(&self, name: &str) -> bool {
-        self.setting(name).is_some_and(|(_, value)| value == "true")
+        // The words that Go reads.
+        let is_true = |value: &str| ["1", "t", "T", "TRUE", "true", "True"].contains(&value);
+        self.setting(name).is_some_and(|(_, value)| is_true(&value))
     }
 
-    /// The controller takes the limits of a canary from the Ingress beside it.
-    fn is_canary(&self) -> bool {
-        self.is_true("canary")
-    }
-
-    fn has_regex(&self) -> bool {
-        self.is_true("use-regex") || self.setting("rewrite-target").is_some()
-    }
-
-    fn rules(&self) -> &'a [Node] {
-        self.root.get("spec").map(|spec| spec.list("rules")).unwrap_or_default()
-    }
-
-    fn hosts(&self) -> impl Iterator<Item = &'a str> {
-        self.rules().iter().map(|rule| rule.text_of("host"))
+    /// True if the controller reads this path as a regular expression, and so all others of its host.
+    fn has_regex(&self, path: &str) -> bool {
+        let target = self.setting("rewrite-target").map(|(_, target)| target).unwrap_or_default();
+        self.is_true("use-regex") || !target.is_empty() && target != path
     }
 
     fn directive(&self, line: usize, words: &[&str]) -> Directive {
@@ -142,7 +155,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    fn limits(&self, notes: &mut Notes) -> Limits {
+    fn limits(&self, variable: &str, notes: &mut Notes) -> Limits {
         let [rps, rpm, connections] =
             ["limit-rps", "limit-rpm", "limit-connections"].map(|name| self.number(name, notes));
         let multiplier =
@@ -150,10 +163,13 @@ impl<'a> Object<'a> {
         if rps.is_none() && rpm.is_none() && connections.is_none() {
             return Limits::default();
         }
-        let name = self.name();
+        // With a slash, because `a` and `b-c` are another Ingress than `a-b` and `c`.
+        let names = [self.metadata("namespace"), self.metadata("name")];
+        let name = names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join("/");
         let zone = |end: &str| format!("{name}-{end}");
         let mut limits = Limits::default();
-        let key = self.key(&zone("key").replace(['-', '.'], "_"), &mut limits, notes);
+        let key = zone("key").replace('-', "_").replace('.', "_dot_").replace('/', "__");
+        let key = self.key(&key, variable, &mut limits, notes);
         let mut note_replicas = |line, what: &str| {
             let why = "each replica of the controller has counted for itself, and all proxies with weir count together";
             let instead = "If the limit was meant for one replica of several, multiply it by their number";
@@ -177,22 +193,40 @@ impl<'a> Object<'a> {
                 .push(self.directive(line, &["limit_req", &format!("zone={zone}"), &burst, "nodelay"]));
             note_replicas(line, &format!("limit-{end}"));
         }
-        if let Some((line, _)) = self.setting("enable-cors").filter(|_| self.is_true("enable-cors")) {
+        let origins = self.setting("cors-allow-origin").map(|(_, origins)| origins);
+        let cors = self.setting("enable-cors").filter(|_| self.is_true("enable-cors"));
+        if let Some((line, _)) =
+            cors.as_ref().filter(|_| origins.is_some_and(|origins| origins.trim() != "*"))
+        {
+            let why =
+                "the controller answers OPTIONS of these origins before it limits, and the policies count it";
+            notes.add(Note::at(
+                self.file,
+                *line,
+                "enable-cors",
+                why,
+                "Let Envoy's filter cors stand before weir",
+            ));
+        } else if let Some((line, _)) = cors {
             let why = "the controller answers OPTIONS before it limits, so the policies do not count it";
             let instead = "Let Envoy's filter cors stand before weir; else such requests reach the upstream without a limit";
             notes.add(Note::at(self.file, line, "enable-cors", why, instead));
             let answer = vec![self.directive(line, &["return", "204"])];
             limits.rules.push(self.block(line, &["if", "($request_method", "=", "OPTIONS)"], answer));
         }
+        for (line, _) in
+            ["temporal-redirect", "permanent-redirect"].iter().filter_map(|name| self.setting(name))
+        {
+            limits.rules.push(self.directive(line, &["return", "301", "/"]));
+        }
         limits
     }
 
     /// Returns the key of the zones: the address, and nothing for the networks that are exempt.
-    fn key(&self, name: &str, limits: &mut Limits, notes: &mut Notes) -> String {
-        const ADDRESS: &str = "$binary_remote_addr";
+    fn key(&self, name: &str, variable: &str, limits: &mut Limits, notes: &mut Notes) -> String {
         let lists = ["limit-allowlist", "limit-whitelist"];
         let Some((line, networks)) = lists.iter().find_map(|name| self.setting(name)) else {
-            return ADDRESS.to_owned();
+            return variable.to_owned();
         };
         let mut inner = vec![self.directive(line, &["default", "0"])];
         for network in networks.split(',').map(str::trim).filter(|network| !network.is_empty()) {
@@ -205,7 +239,7 @@ impl<'a> Object<'a> {
         }
         let (exempt, key) = (format!("${name}_exempt"), format!("${name}"));
         limits.zones.push(self.block(line, &["geo", &exempt], inner));
-        let cases = vec![self.directive(line, &["0", ADDRESS]), self.directive(line, &["1", ""])];
+        let cases = vec![self.directive(line, &["0", variable]), self.directive(line, &["1", ""])];
         limits.zones.push(self.block(line, &["map", &exempt, &key], cases));
         key
     }
@@ -216,7 +250,7 @@ impl<'a> Object<'a> {
             let Some(name) = annotation.strip_prefix(PREFIX) else { continue };
             notes.read(value);
             let said = match name {
-                _ if self.is_canary() && name.starts_with("limit-") => {
+                _ if self.is_true("canary") && name.starts_with("limit-") => {
                     Some(("the controller takes the limits of a canary from the Ingress beside it", ""))
                 }
                 _ if LIMITS.contains(&name) => None,
@@ -234,46 +268,66 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The locations, each with its host.
-    fn locations(&self, rules: &[Directive]) -> Vec<(&'a str, Location)> {
-        let mut found = Vec::new();
+    /// Adds the locations to their hosts.
+    fn add_locations(&self, rules: &[Directive], hosts: &mut BTreeMap<&'a str, Host>) {
+        // nginx sends `/files` to `/files/` before a proxy.
+        let proxy = |line| self.directive(line, &["proxy_pass", "http://upstream_balancer"]);
         let location = |line, path: &str, is_exact| Location {
             path: path.to_owned(),
             is_exact,
-            block: self.block(line, &["location"], rules.to_vec()),
+            is_regex: self.has_regex(path),
+            rest: None,
+            block: self.block(line, &["location"], [rules, &[proxy(line)]].concat()),
         };
-        if let Some((place, _)) = self.root.get("spec").and_then(|spec| spec.field("defaultBackend")) {
-            found.push(("", location(place.line, "/", false)));
+        let spec = self.root.get("spec");
+        let backend = spec.and_then(|spec| spec.field("defaultBackend")).map(|(place, _)| place.line);
+        let own = spec.map(|spec| spec.list("rules")).unwrap_or_default();
+        if let Some(line) = backend.filter(|_| own.is_empty()) {
+            // For this one the controller does not read the annotations of redirects.
+            let limits = rules.iter().filter(|rule| rule.name != "return").cloned().collect();
+            let block = self.block(line, &["location"], limits);
+            let all = Location { is_regex: false, block, ..location(line, "/", false) };
+            hosts.entry("").or_default().add(all);
         }
-        for rule in self.rules() {
-            let host = rule.text_of("host");
-            let paths = rule.get("http").map(|http| http.list("paths")).unwrap_or_default();
-            for node in paths {
+        for rule in own {
+            let name = rule.text_of("host");
+            let is_new = !hosts.contains_key(name);
+            let host = hosts.entry(name).or_default();
+            if is_new {
+                let rest = location(backend.unwrap_or(rule.place.line), "/", false);
+                host.add(Location { rest: Some(backend.is_some()), ..rest });
+            }
+            if host.aliases.is_empty() {
+                let aliases = self.setting("server-alias").map(|(_, aliases)| aliases).unwrap_or_default();
+                let aliases = aliases.split(',').map(str::trim).filter(|alias| !alias.is_empty());
+                host.aliases = aliases.map(str::to_owned).collect();
+            }
+            if let Some((line, _)) = self.setting("app-root") {
+                let answer = vec![self.directive(line, &["return", "302", "/"])];
+                host.answers.push(self.block(line, &["if", "($uri", "=", "/)"], answer));
+            }
+            for node in rule.get("http").map(|http| http.list("paths")).unwrap_or_default() {
                 let path = Some(node.text_of("path")).filter(|path| !path.is_empty()).unwrap_or("/");
-                let line = node.place.line;
-                match node.text_of("pathType") {
-                    "Exact" => found.push((host, location(line, path, true))),
-                    // Segment by segment: the path itself, and what is below it.
-                    "Prefix" if !self.has_regex() && path != "/" => {
-                        let path = path.trim_end_matches('/');
-                        found.push((host, location(line, path, true)));
-                        found.push((host, location(line, &format!("{path}/"), false)));
-                    }
-                    _ => found.push((host, location(line, path, false))),
-                }
+                // All other types are prefixes to the controller.
+                host.add(location(node.place.line, path, node.text_of("pathType") == "Exact"));
             }
         }
-        found
     }
 
-    /// The status of rejections, from a ConfigMap.
-    fn statuses(&self, notes: &mut Notes) -> Vec<Directive> {
+    /// The status of rejections, and the variable that limits count by, from a ConfigMap.
+    fn statuses(&self, variable: &mut String, notes: &mut Notes) -> Vec<Directive> {
         let data = self.root.get("data").map(Node::fields).unwrap_or_default();
         let mut found = Vec::new();
         for (name, place, value) in data {
             let directive = match name.as_str() {
                 "limit-req-status-code" => "limit_req_status",
                 "limit-conn-status-code" => "limit_conn_status",
+                "limit-conn-zone-variable" => {
+                    notes.read(value);
+                    *variable =
+                        value.text_or_number().filter(|text| !text.is_empty()).unwrap_or(variable.clone());
+                    continue;
+                }
                 "use-forwarded-headers" | "use-proxy-protocol" | "enable-real-ip"
                     if value.text_or_number().as_deref() == Some("true") =>
                 {
@@ -318,25 +372,29 @@ fn elsewhere(name: &str, value: &Node) -> Option<(&'static str, &'static str)> {
     }
 }
 
-struct Location {
-    path: String,
-    is_exact: bool,
-    block: Directive,
-}
-
 impl Host {
-    /// Adds a location. If two have one path, the controller keeps the first.
+    /// Adds a location. Of two that have one path, the controller keeps the first.
     fn add(&mut self, location: Location) {
-        let Location { path, is_exact, block } = location;
-        self.locations.entry((path, is_exact)).or_insert(block);
+        let path = (&location.path, location.is_exact);
+        match self.locations.iter_mut().find(|other| (&other.path, other.is_exact) == path) {
+            Some(rest) if rest.rest.is_some() => *rest = location,
+            Some(_) => {}
+            None => self.locations.push(location),
+        }
     }
 
-    fn server(self, name: &str) -> Directive {
-        let Self { is_regex, locations } = self;
-        let mut locations: Vec<_> = locations.into_iter().collect();
+    /// `hosts`: those that have a server of their own.
+    fn server(self, name: &str, hosts: &BTreeSet<String>, notes: &mut Notes) -> Directive {
+        let is_regex = self.locations.iter().any(|location| location.is_regex);
+        let mut locations = self.locations;
         // nginx takes the first expression that matches, so the controller writes the longest path first.
-        locations.sort_by_key(|((path, _), _)| core::cmp::Reverse(path.len()));
-        let (file, line) = locations.first().map_or((0, 1), |(_, block)| (block.file, block.line));
+        locations.sort_by(|one, other| (other.path.len(), &other.path).cmp(&(one.path.len(), &one.path)));
+        let exact: BTreeSet<String> = locations
+            .iter()
+            .filter(|location| location.is_exact)
+            .map(|location| location.path.clone())
+            .collect();
+        let (file, line) = locations.first().map_or((0, 1), |first| (first.block.file, first.block.line));
         let of = |words: &[&str]| Directive {
             name: words.first().copied().unwrap_or_default().to_owned(),
             arguments: words.iter().skip(1).map(|word| (*word).to_owned()).collect(),
@@ -344,18 +402,42 @@ impl Host {
             file,
             line,
         };
-        let mut inner = match name {
-            "" => vec![of(&["server_name", "_"]), of(&["listen", "80", "default_server"])],
-            _ => vec![of(&["server_name", name]), of(&["listen", "80"])],
-        };
-        inner.extend(locations.into_iter().map(|((path, is_exact), block)| {
-            let arguments = match (is_regex, is_exact) {
-                (true, _) => vec![String::from("~*"), format!("^{path}")],
-                (false, true) => vec![String::from("="), path],
-                (false, false) => vec![path],
+        // To the controller, `*` is one label.
+        let pattern =
+            name.strip_prefix("*.").map(|domain| format!("~^[\\w-]+\\.{}$", domain.replace('.', "\\.")));
+        let name = if name.is_empty() { "_" } else { name };
+        let mut names = vec!["server_name", pattern.as_deref().unwrap_or(name)];
+        names.extend(self.aliases.iter().map(String::as_str).filter(|alias| !hosts.contains(*alias)));
+        let port: &[&str] = if name == "_" { &["listen", "80", "default_server"] } else { &["listen", "80"] };
+        let mut inner = vec![of(&names), of(port)];
+        inner.extend(self.answers);
+        for Location { path, is_exact, is_regex: is_own, rest, mut block } in locations {
+            if rest == Some(false) {
+                if block.inner().iter().any(|directive| directive.name.starts_with("limit_")) {
+                    let why = "the controller answers other paths of this host with 404, and counts them, too; weir does not";
+                    notes.add(Note::at(block.file, block.line, name, why, ""));
+                }
+                block.block = None;
+            }
+            // Segment by segment: what is below the path, and the path itself.
+            let below = format!("{}/", path.strip_suffix('/').unwrap_or(&path));
+            let paths = match path.as_str() {
+                "/" => vec![("/", is_exact)],
+                _ if is_exact || is_own => vec![(path.as_str(), is_exact)],
+                _ if exact.contains(&path) => vec![(below.as_str(), false)],
+                _ => vec![(below.as_str(), false), (path.as_str(), true)],
             };
-            Directive { arguments, ..block }
-        }));
+            for (path, is_exact) in paths {
+                let pattern = format!("^{path}");
+                let words: &[&str] = match (is_regex, is_exact) {
+                    (true, _) => &["~*", &pattern],
+                    (false, true) => &["=", path],
+                    (false, false) => &[path],
+                };
+                let arguments = words.iter().map(|word| (*word).to_owned()).collect();
+                inner.push(Directive { arguments, ..block.clone() });
+            }
+        }
         Directive { block: Some(Block::Directives(inner)), ..of(&["server"]) }
     }
 }

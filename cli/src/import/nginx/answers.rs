@@ -4,20 +4,31 @@
 use super::super::notes::Notes;
 use super::super::test::{PathTest, Test, whole};
 use super::syntax::Directive;
-use super::variables::{equal_test, is_set_test, regex_test};
+use super::variables::{equal_test, is_set_test, search_test};
 
 /// Requests that a block answers, and the status of `return` without a text, for which `error_page` may be.
-pub struct Answer {
+pub struct Answer<'a> {
     pub requests: Test,
     pub status: Option<u64>,
+    /// The block of the `if` around it, which may have an `error_page` of its own.
+    pub inside: Option<&'a [Directive]>,
 }
 
 /// Returns the immediate answers of a block. A path that a `rewrite` has changed is not known, so nothing behind it counts.
-pub fn of_block(block: &[Directive]) -> Vec<Answer> {
+pub fn of_block(block: &[Directive]) -> Vec<Answer<'_>> {
     let ends = |directive: &&Directive| {
         directive.name == "break" || directive.name == "rewrite" && !redirects(directive)
     };
     block.iter().take_while(|directive| !ends(directive)).flat_map(of).collect()
+}
+
+/// Returns the `return` that answers all requests of a block. None of those after a `break` does.
+pub fn of_all(block: &[Directive]) -> Option<&Directive> {
+    let ends = |directive: &&Directive| {
+        directive.name == "break"
+            || directive.name == "rewrite" && ["last", "break"].contains(&directive.argument(2))
+    };
+    block.iter().take_while(|directive| !ends(directive)).find(|directive| directive.name == "return")
 }
 
 /// The status of a directive `return` without a text.
@@ -27,9 +38,9 @@ pub fn bare_status(directive: &Directive) -> Option<u64> {
 }
 
 /// Returns the answers of this directive; nothing if it does not answer, or weir cannot tell for which requests.
-pub fn of(directive: &Directive) -> Vec<Answer> {
+pub fn of<'a>(directive: &'a Directive) -> Vec<Answer<'a>> {
     match directive.name.as_str() {
-        "return" => vec![Answer { requests: Test::Always, status: bare_status(directive) }],
+        "return" => vec![Answer { requests: Test::Always, status: bare_status(directive), inside: None }],
         "rewrite" if redirects(directive) => {
             let pattern = directive.argument(0);
             let is_any = ["^", "^/", ".*", "^.*", "^.*$", "(.*)", "^(.*)", "^(.*)$", "^/(.*)", "^/(.*)$"]
@@ -39,12 +50,17 @@ pub fn of(directive: &Directive) -> Vec<Answer> {
                 Ok(regex) => Test::Path(PathTest::regex(regex)),
                 Err(_) => return Vec::new(),
             };
-            vec![Answer { requests, status: None }]
+            vec![Answer { requests, status: None, inside: None }]
         }
         "if" => {
             let Some(requests) = condition(directive) else { return Vec::new() };
             let inner = of_block(directive.inner()).into_iter();
-            inner.map(|answer| Answer { requests: requests.clone().and(answer.requests), ..answer }).collect()
+            let of = |answer: Answer<'a>| Answer {
+                requests: requests.clone().and(answer.requests),
+                inside: Some(directive.inner()),
+                ..answer
+            };
+            inner.map(of).collect()
         }
         _ => Vec::new(),
     }
@@ -78,10 +94,10 @@ fn condition(directive: &Directive) -> Option<Test> {
         (None, _) => is_set_test(&variable),
         (Some("="), text) => equal_test(&variable, text.unwrap_or_default()).ok(),
         (Some("!="), text) => equal_test(&variable, text.unwrap_or_default()).ok().map(Test::negated),
-        (Some("~"), Some(pattern)) => regex_test(&variable, pattern, false).ok(),
-        (Some("~*"), Some(pattern)) => regex_test(&variable, pattern, true).ok(),
-        (Some("!~"), Some(pattern)) => regex_test(&variable, pattern, false).ok().map(Test::negated),
-        (Some("!~*"), Some(pattern)) => regex_test(&variable, pattern, true).ok().map(Test::negated),
+        (Some("~"), Some(pattern)) => search_test(&variable, pattern, false).ok(),
+        (Some("~*"), Some(pattern)) => search_test(&variable, pattern, true).ok(),
+        (Some("!~"), Some(pattern)) => search_test(&variable, pattern, false).ok().map(Test::negated),
+        (Some("!~*"), Some(pattern)) => search_test(&variable, pattern, true).ok().map(Test::negated),
         _ => None,
     }
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The directives of nginx's limits, and how a block inherits them from the one around it.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::super::notes::{Note, Notes};
-use super::answers::bare_status;
-use super::locations::handler;
+use super::answers::{bare_status, of_all};
+use super::locations::{PROXIES, handler};
+use super::others::has_limits;
+use super::policies::{name_of, unique};
 use super::syntax::Directive;
 
 /// The directives that are read here.
@@ -27,6 +31,8 @@ pub struct Zone<'a> {
     pub key: &'a str,
     /// Requests in so many seconds; `None` counts connections.
     pub rate: Option<(u64, u64)>,
+    /// The name of the counters that all of its policies share, which no other zone has.
+    pub counters: String,
     pub directive: &'a Directive,
 }
 
@@ -64,16 +70,27 @@ impl Rule<'_> {
     }
 }
 
+/// A limit of a block: its directive, and the name of its zone.
+type Limit<'a> = (&'a Directive, &'a str, Excess);
+
+/// How often nginx sends a request on.
+const MAX_SENT: usize = 10;
+
+/// Statuses with which nginx itself answers, for which `error_page` may send a request elsewhere.
+const OWN_ERRORS: [&str; 8] = ["401", "403", "404", "405", "500", "502", "503", "504"];
+
 /// The settings that are in force in a block.
 #[derive(Clone, Debug, Default)]
 pub struct Level<'a> {
-    requests: Vec<(&'a Directive, &'a str, Excess)>,
-    connections: Vec<(&'a Directive, &'a str, Excess)>,
+    requests: Vec<Limit<'a>>,
+    connections: Vec<Limit<'a>>,
     request_status: Option<u64>,
     connection_status: Option<u64>,
     requests_dry: Option<bool>,
     connections_dry: Option<bool>,
     error_pages: Vec<&'a Directive>,
+    /// Directives that send requests to another location.
+    sends: Vec<&'a Directive>,
     default_type: Option<&'a str>,
     /// The server around it.
     server: Option<Rc<Server<'a>>>,
@@ -88,6 +105,16 @@ pub struct Level<'a> {
 struct Server<'a> {
     level: Level<'a>,
     block: &'a [Directive],
+    /// The places that were looked up: a file may have hundreds of locations that lead to one.
+    places: RefCell<HashMap<String, Option<Vec<&'a [Directive]>>>>,
+}
+
+impl<'a> Server<'a> {
+    /// The blocks that handle a place, a path or a name, from the outermost one; `None` if it is not known.
+    fn blocks_of(&self, place: &str) -> Option<Vec<&'a [Directive]>> {
+        let mut places = self.places.borrow_mut();
+        places.entry(place.to_owned()).or_insert_with(|| blocks_of(self.block, path_of(place))).clone()
+    }
 }
 
 impl<'a> Level<'a> {
@@ -100,55 +127,117 @@ impl<'a> Level<'a> {
     /// without a file.
     pub fn own(self, block: &'a [Directive], notes: &mut Notes) -> Self {
         let mut level = self;
-        if let Some(answer) = block.iter().find(|directive| directive.name == "return") {
+        if let Some(answer) = of_all(block) {
             let other = bare_status(answer).and_then(|status| level.answered_by(status, notes));
             return other.unwrap_or(Self { answers: true, ..level });
         }
-        let Some(files) = block.iter().find(|directive| directive.name == "try_files") else { return level };
-        let target = files.arguments.last().and_then(|place| level.target(place, notes));
-        let Some(target) = target.filter(|target| !target.answers) else { return level };
+        if let Some(files) = block.iter().find(|directive| directive.name == "try_files") {
+            level = level.without_files(files, 0, notes);
+        }
+        level.note_sent(block, notes);
+        level
+    }
+
+    /// Returns the settings where `try_files` sends requests on.
+    fn without_files(mut self, files: &'a Directive, depth: usize, notes: &mut Notes) -> Self {
+        let place = files.arguments.last().map(String::as_str).unwrap_or_default();
+        let leads_nowhere = |server: &Rc<Server<'_>>| {
+            !place.starts_with('=') && has_limits(server.block) && server.blocks_of(place).is_none()
+        };
+        if self.server.as_ref().is_some_and(leads_nowhere) {
+            let why = "weir cannot tell to which location its last place leads, so limits there do not apply";
+            notes.add(Note::new(files, why, "Write a policy for the paths that come to it"));
+        }
+        let target = self.target(place, depth, notes);
+        let Some(target) = target.filter(|target| !target.answers) else { return self };
         // The first location that limits a request is the one that counts.
-        let takes_requests = level.requests.is_empty() && !target.requests.is_empty();
-        let takes_connections = level.connections.is_empty() && !target.connections.is_empty();
+        let (takes_requests, takes_connections) = self.takes(&target);
         if takes_requests || takes_connections {
             let why = "weir sees no files, so the limits of its last place apply to all requests here, as if no file existed";
             notes.add(Note::new(files, why, "Add the paths of files to `exempt` if there are many"));
         }
+        let differs = |own: &[Limit<'_>], other: &[Limit<'_>]| {
+            !own.is_empty() && other.iter().any(|(_, zone, _)| own.iter().all(|(_, own, _)| own != zone))
+        };
+        if differs(&self.requests, &target.requests) || differs(&self.connections, &target.connections) {
+            let why = "nginx applies the limits of its last place to requests for which all keys of the limits here are empty, and weir does not";
+            notes.add(Note::new(files, why, "If keys may be empty, write a policy for these requests"));
+        }
         if takes_requests {
-            level.requests = target.requests;
-            level.request_status = target.request_status;
-            level.requests_dry = target.requests_dry;
+            self.requests = target.requests;
+            self.request_status = target.request_status;
+            self.requests_dry = target.requests_dry;
         }
         if takes_connections {
-            level.connections = target.connections;
-            level.connection_status = target.connection_status;
-            level.connections_dry = target.connections_dry;
+            self.connections = target.connections;
+            self.connection_status = target.connection_status;
+            self.connections_dry = target.connections_dry;
         }
-        level
+        self
+    }
+
+    /// Returns whether requests that come from here to another place have its `limit_req`, and its `limit_conn`.
+    const fn takes(&self, target: &Self) -> (bool, bool) {
+        (
+            self.requests.is_empty() && !target.requests.is_empty(),
+            self.connections.is_empty() && !target.connections.is_empty(),
+        )
+    }
+
+    /// Notes the places to which nginx may send requests of a block, and whose limits weir does not apply to them.
+    fn note_sent(&self, block: &[Directive], notes: &mut Notes) {
+        let is_proxy = block.iter().any(|directive| PROXIES.contains(&directive.name.as_str()));
+        for from in self.sends.iter().chain(&self.error_pages) {
+            let places = match from.name.as_str() {
+                // A proxy looks for no files.
+                "index" if is_proxy => continue,
+                "error_page" if !from.arguments.iter().any(|code| OWN_ERRORS.contains(&code.as_str())) => {
+                    continue;
+                }
+                "index" => {
+                    from.arguments.iter().map(|file| format!("/{}", file.trim_start_matches('/'))).collect()
+                }
+                _ => from.arguments.last().cloned().into_iter().collect::<Vec<_>>(),
+            };
+            let is_limited = |place: &String| {
+                let target = self.target(place, 0, &mut Notes::default());
+                target.is_some_and(|target| !target.answers && self.takes(&target) != (false, false))
+            };
+            if places.iter().any(is_limited) {
+                let why = "nginx applies the limits there to requests that it sends there from other locations, and weir does not";
+                notes.add(Note::new(from, why, "Write a policy for the paths of these requests"));
+            }
+        }
     }
 
     /// Returns the settings in a server, to which its locations lead back.
     pub fn inside_server(&self, block: &'a [Directive], notes: &mut Notes) -> Self {
         let level = self.inside(block, notes);
-        let server = Rc::new(Server { level: level.clone(), block });
+        let server = Rc::new(Server { level: level.clone(), block, places: RefCell::default() });
         Self { server: Some(server), ..level }
     }
 
-    /// Returns the settings of the named location that has the requests which are answered here with this status; `None` if there is none.
+    /// Returns the settings of the location that has the requests which are answered here with this status; `None` if there is none.
     pub fn answered_by(&self, status: u64, notes: &mut Notes) -> Option<Self> {
-        let page = self.error_page(status)?.arguments.last().filter(|page| page.starts_with('@'))?;
+        // At 444, nginx closes the connection.
+        let page = self.error_page(status).filter(|_| status != 444)?.arguments.last()?;
         // Unless `recursive_error_pages` says so, nginx looks for a page once.
-        Some(Self { error_pages: Vec::new(), ..self.target(page, notes)? })
+        Some(Self { error_pages: Vec::new(), ..self.target(page, 0, notes)? })
     }
 
-    /// Returns the settings at the place to which nginx sends a request.
-    fn target(&self, place: &str, notes: &mut Notes) -> Option<Self> {
+    /// Returns the settings at the place to which nginx sends a request, after it was sent so often.
+    fn target(&self, place: &str, depth: usize, notes: &mut Notes) -> Option<Self> {
         let server = self.server.as_ref()?;
-        let path = place.split('?').next().unwrap_or_default();
         let mut level = server.level.clone();
-        for block in blocks_of(server.block, path)? {
+        let blocks = server.blocks_of(place)?;
+        for block in blocks.iter().copied() {
             level = level.inside(block, notes);
-            level.answers = block.iter().any(|directive| directive.name == "return");
+            level.answers = of_all(block).is_some();
+        }
+        let files = blocks.last().and_then(|block| block.iter().find(|next| next.name == "try_files"));
+        if let Some(files) = files.filter(|_| depth < MAX_SENT && !level.answers) {
+            level.server.clone_from(&self.server);
+            level = level.without_files(files, depth.saturating_add(1), notes);
         }
         Some(Self { server: self.server.clone(), internal: false, ..level })
     }
@@ -166,8 +255,7 @@ impl<'a> Level<'a> {
         let Some(page) = self.error_page(status) else { return (status, None, None) };
         let changed = page.arguments.iter().find_map(|argument| argument.strip_prefix('='));
         let place = page.arguments.last().map(String::as_str).unwrap_or_default();
-        let blocks =
-            self.server.as_ref().and_then(|server| blocks_of(server.block, place)).unwrap_or_default();
+        let blocks = self.server.as_ref().and_then(|server| server.blocks_of(place)).unwrap_or_default();
         let answer =
             blocks.last().and_then(|block| block.iter().find(|directive| directive.name == "return"));
         // Without a text, `return` has its own status in any case.
@@ -224,6 +312,10 @@ impl<'a> Level<'a> {
                 "error_page" => pages.push(directive),
                 "default_type" => level.default_type = Some(directive.argument(0)),
                 "internal" => level.internal = true,
+                "index" | "auth_request" | "mirror" => {
+                    level.sends.retain(|other| other.name != directive.name || block.contains(other));
+                    level.sends.push(directive);
+                }
                 _ => {}
             }
         }
@@ -243,9 +335,7 @@ impl<'a> Level<'a> {
         if self.answers || self.internal {
             return Vec::new();
         }
-        let rule = |(directive, zone, excess): &(&'a Directive, &'a str, Excess),
-                    status: Option<u64>,
-                    dry: Option<bool>| {
+        let rule = |(directive, zone, excess): &Limit<'a>, status: Option<u64>, dry: Option<bool>| {
             let (status, body, page) = self.rejection(status.unwrap_or(503));
             let (dry_run, pages) = (dry.unwrap_or(false), page.into_iter().collect());
             Rule { zone, excess: *excess, status, dry_run, directive, body, pages }
@@ -262,7 +352,12 @@ fn default_type(block: &[Directive]) -> Option<&str> {
     block.iter().rfind(|directive| directive.name == "default_type").map(|directive| directive.argument(0))
 }
 
-/// The blocks that handle a place of a server, a path or a name, from the outermost one; `None` if it is not known.
+/// The path of a place, without its parameters.
+fn path_of(place: &str) -> &str {
+    let path = place.split('?').next().unwrap_or_default();
+    path.split_once("$is_args").map_or(path, |(path, _)| path)
+}
+
 fn blocks_of<'a>(server: &'a [Directive], place: &str) -> Option<Vec<&'a [Directive]>> {
     if place.starts_with('@') {
         let is_it = |directive: &&Directive| directive.name == "location" && directive.argument(0) == place;
@@ -273,7 +368,7 @@ fn blocks_of<'a>(server: &'a [Directive], place: &str) -> Option<Vec<&'a [Direct
 }
 
 /// `limit_req zone=name [burst=n] [nodelay | delay=n]`
-fn request<'a>(directive: &'a Directive, notes: &mut Notes) -> Option<(&'a Directive, &'a str, Excess)> {
+fn request<'a>(directive: &'a Directive, notes: &mut Notes) -> Option<Limit<'a>> {
     let number = |name: &str| directive.setting(name).map(|value| value.parse::<u64>());
     let (zone, burst, delay) = (directive.setting("zone"), number("burst"), number("delay"));
     let (Some(zone), Ok(burst), Ok(delay)) = (zone, burst.transpose(), delay.transpose()) else {
@@ -295,7 +390,7 @@ fn request<'a>(directive: &'a Directive, notes: &mut Notes) -> Option<(&'a Direc
 }
 
 /// `limit_conn zone number`
-fn connection<'a>(directive: &'a Directive, notes: &mut Notes) -> Option<(&'a Directive, &'a str, Excess)> {
+fn connection<'a>(directive: &'a Directive, notes: &mut Notes) -> Option<Limit<'a>> {
     match directive.argument(1).parse::<u64>() {
         Ok(limit) if limit > 0 => Some((directive, directive.argument(0), Excess::Connections(limit))),
         _ => {
@@ -307,7 +402,7 @@ fn connection<'a>(directive: &'a Directive, notes: &mut Notes) -> Option<(&'a Di
 
 /// The zones of the block `http`.
 pub fn zones<'a>(http: &'a [Directive], notes: &mut Notes) -> Vec<Zone<'a>> {
-    let mut zones = Vec::new();
+    let (mut zones, mut taken) = (Vec::new(), Vec::new());
     for directive in http {
         let is_rate = match directive.name.as_str() {
             "limit_req_zone" => true,
@@ -326,7 +421,9 @@ pub fn zones<'a>(http: &'a [Directive], notes: &mut Notes) -> Vec<Zone<'a>> {
         });
         match name {
             Some(name) if rate.is_some() == is_rate => {
-                zones.push(Zone { name, key: directive.argument(0), rate, directive });
+                let counters = unique(name_of(name), &taken);
+                taken.push(counters.clone());
+                zones.push(Zone { name, key: directive.argument(0), rate, counters, directive });
             }
             _ => notes.add(Note::new(directive, "is not what nginx documents", "Write the policy by hand")),
         }

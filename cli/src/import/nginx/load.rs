@@ -73,7 +73,10 @@ impl Loaded {
                 return Err(format!("{}: files include files more than {MAX_INCLUDES} deep", place));
             }
             let pattern = folder.join(directive.argument(0));
-            let found = glob::glob(&pattern.to_string_lossy())
+            // As in a shell, `*` is no name that begins with a dot, such as that of an editor's file.
+            let options =
+                glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::default() };
+            let found = glob::glob_with(&pattern.to_string_lossy(), options)
                 .map_err(|error| format!("{}: {error}", place))?
                 .collect::<Result<Vec<PathBuf>, _>>()
                 .map_err(|error| format!("{}: {error}", place))?;

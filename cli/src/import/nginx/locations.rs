@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! nginx's servers and locations as an ordered list of tests: the first one that holds says which block handles a request.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::super::notes::{Note, Notes};
 use super::super::test::{PathTest, Test, whole};
@@ -39,9 +39,9 @@ pub fn servers<'a>(http: &'a [Directive], around: &Level<'a>, notes: &mut Notes)
             let (level, mut blocks) = (around.inside_server(block, notes), Vec::new());
             // `return` and redirects of a server answer for all of its locations.
             answered(block, &level, &all, &mut blocks, notes);
-            if block.iter().all(|directive| directive.name != "return") {
-                at_once(block, &level, &all, &mut blocks, notes);
-                by_prefix(block, &level, &all, &mut blocks, notes);
+            if answers::of_all(block).is_none() {
+                at_once(block, &level, &all, true, &mut blocks, notes);
+                by_prefix(block, &level, &all, true, &mut blocks, notes);
             }
             blocks.push((all, level.own(block, notes)));
             Server { directive, hosts, blocks }
@@ -50,24 +50,26 @@ pub fn servers<'a>(http: &'a [Directive], around: &Level<'a>, notes: &mut Notes)
 }
 
 /// Directives that hand a request on. A location with one of them and a `/` at its end takes its path without the `/`, too.
-const PROXIES: [&str; 6] =
+pub const PROXIES: [&str; 6] =
     ["proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "memcached_pass", "grpc_pass"];
 
 /// The blocks of the locations that handle a path, from the outermost one, as nginx finds them.
 pub fn handler<'a>(block: &'a [Directive], path: &str) -> Vec<&'a [Directive]> {
+    found(block, path).0
+}
+
+/// The same, and whether nginx tries no regular expression of the block around.
+fn found<'a>(block: &'a [Directive], path: &str) -> (Vec<&'a [Directive]>, bool) {
     let (exact, prefixes, regexes) = locations(block, &mut Notes::default());
     if let Some(found) = exact.iter().find(|location| location.test.matches(path)) {
-        return vec![found.block];
+        return (vec![found.block], true);
     }
     let longest = prefixes.iter().find(|location| location.test.matches(path));
-    let inner = longest.map(|longest| handler(longest.block, path)).unwrap_or_default();
-    let expression = regexes.iter().find(|location| location.test.matches(path));
-    match (longest, expression) {
-        (Some(longest), expression) if longest.is_final || !inner.is_empty() || expression.is_none() => {
-            [vec![longest.block], inner].concat()
-        }
-        (_, Some(found)) => [vec![found.block], handler(found.block, path)].concat(),
-        _ => Vec::new(),
+    let (inner, is_certain) = longest.map(|longest| found(longest.block, path)).unwrap_or_default();
+    let is_final = is_certain || longest.is_some_and(|longest| longest.is_final);
+    match regexes.iter().find(|location| location.test.matches(path)).filter(|_| !is_final) {
+        Some(found) => ([vec![found.block], handler(found.block, path)].concat(), true),
+        None => (longest.map(|longest| longest.block).into_iter().chain(inner).collect(), is_certain),
     }
 }
 
@@ -103,16 +105,16 @@ fn names(server: &Directive) -> Vec<&str> {
 /// A server, and its names with the hosts that they are for.
 struct Named<'a> {
     server: &'a Directive,
-    names: Vec<(String, Test)>,
+    names: Vec<Vec<(String, Test)>>,
 }
 
-/// The hosts of a server's names.
-fn named(server: &Directive, notes: &mut Notes) -> Vec<(String, Test)> {
+/// The hosts of a server's names. `.example.com` is two.
+fn named(server: &Directive, notes: &mut Notes) -> Vec<Vec<(String, Test)>> {
     let mut found = Vec::new();
     for name in names(server) {
         let test = match name.strip_prefix('~') {
-            Some(pattern) => match whole(pattern, true) {
-                Ok(regex) => host_regex(&regex),
+            Some(pattern) => match host_regex(pattern, true) {
+                Ok(test) => test,
                 Err(why) => {
                     let note = Note::at(
                         server.file,
@@ -127,15 +129,19 @@ fn named(server: &Directive, notes: &mut Notes) -> Vec<(String, Test)> {
             },
             // No host has this name: it means the default server.
             None if name == "_" || name.is_empty() => Test::NEVER,
+            None if name == "$hostname" => {
+                let why = "it is the name of nginx's machine, which weir does not know";
+                notes.add(Note::at(server.file, server.line, name, why, "Write the name"));
+                Test::NEVER
+            }
             None => host_test(name, true),
         };
         match test {
-            // `.example.com` is two names.
             Test::Host(hosts) => {
-                found.extend(hosts.into_iter().map(|host| (host.clone(), Test::Host(vec![host]))));
+                found.push(hosts.into_iter().map(|host| (host.clone(), Test::Host(vec![host]))).collect());
             }
             test if test.is_never() => {}
-            test => found.push((name.to_owned(), test)),
+            test => found.push(vec![(name.to_owned(), test)]),
         }
     }
     found
@@ -151,10 +157,18 @@ fn hosts(server: &Directive, all: &[Named<'_>]) -> Test {
         let at_port: Vec<_> = all.iter().filter(there).collect();
         let default = at_port.iter().find(is_flagged).or(at_port.first());
         let is_own = |other: &Named<'_>| core::ptr::eq(other.server, server);
-        let names = at_port
-            .iter()
-            .flat_map(|other| other.names.iter().map(|(name, test)| (name.as_str(), test, is_own(other))));
-        let test = Test::of_server(names.collect(), default.is_some_and(|default| is_own(default)));
+        let (mut names, mut seen) = (Vec::new(), HashSet::new());
+        for (name, is_own) in
+            at_port.iter().flat_map(|other| other.names.iter().map(|name| (name, is_own(other))))
+        {
+            // nginx ignores `.example.com` as a whole if `example.com` was there before.
+            if name.iter().any(|(name, _)| seen.contains(name)) {
+                continue;
+            }
+            seen.extend(name.iter().map(|(name, _)| name));
+            names.extend(name.iter().map(|(name, test)| (name.as_str(), test, is_own)));
+        }
+        let test = Test::of_server(names, default.is_some_and(|default| is_own(default)));
         if !found.contains(&test) {
             found.push(test);
         }
@@ -240,7 +254,8 @@ fn answered<'a>(
     notes: &mut Notes,
 ) {
     for answer in answers::of_block(block) {
-        let other = answer.status.and_then(|status| level.answered_by(status, notes));
+        let around = answer.inside.map_or_else(|| level.clone(), |block| level.inside(block, notes));
+        let other = answer.status.and_then(|status| around.answered_by(status, notes));
         let level = other.unwrap_or_else(Level::answering);
         out.push((guard.clone().and(answer.requests), level));
     }
@@ -260,17 +275,18 @@ fn all_of<'a>(
     out: &mut Blocks<'a>,
     notes: &mut Notes,
 ) {
-    at_once(block, level, &guard, out, notes);
-    by_prefix(block, level, &guard, out, notes);
+    at_once(block, level, &guard, true, out, notes);
+    by_prefix(block, level, &guard, true, out, notes);
     own(block, level.clone(), guard, out, notes);
 }
 
 /// Adds the locations that nginx finds before it tries the regular expressions of the block around: exact paths, what is inside of the
-/// longest prefix, and the regular expressions of this block.
+/// longest prefix, and the regular expressions of this block. `is_last`: nginx tries none of the block around.
 fn at_once<'a>(
     block: &'a [Directive],
     level: &Level<'a>,
     guard: &Test,
+    is_last: bool,
     out: &mut Blocks<'a>,
     notes: &mut Notes,
 ) {
@@ -292,6 +308,8 @@ fn at_once<'a>(
         let inner = level.inside(location.block, notes);
         own(location.block, inner, guard.clone().and(Test::path(location.test)), out, notes);
     }
+    // The requests for which no expression of this block is tried, and those of the block around are.
+    let mut without = Test::NEVER;
     for (number, location) in prefixes.iter().enumerate() {
         let longer = prefixes.iter().take(number).filter(|other| {
             matches!((&other.test, &location.test), (PathTest::Prefix(long), PathTest::Prefix(short)) if long.starts_with(short.as_str()))
@@ -299,30 +317,35 @@ fn at_once<'a>(
         let longer = Test::any_of(longer.map(|other| Test::path(other.test.clone())));
         let only = guard.clone().and(Test::path(location.test.clone())).and(longer.negated());
         let inner = level.inside(location.block, notes);
-        at_once(location.block, &inner, &only, out, notes);
-        if location.is_final {
-            by_prefix(location.block, &inner, &only, out, notes);
+        at_once(location.block, &inner, &only, is_last && location.is_final, out, notes);
+        if location.is_final && is_last {
+            by_prefix(location.block, &inner, &only, true, out, notes);
             own(location.block, inner, only, out, notes);
+        } else if location.is_final {
+            without = without.or(only);
         }
     }
+    let guard = guard.clone().and(without.negated());
     for location in regexes {
         let inner = level.inside(location.block, notes);
         all_of(location.block, &inner, guard.clone().and(Test::path(location.test)), out, notes);
     }
 }
 
-/// Adds the locations that nginx finds by the longest prefix, if no regular expression matches. Those with `^~` are found before.
+/// Adds the locations that nginx finds by the longest prefix, if no regular expression matches. With `is_last`, those with `^~` are found
+/// before.
 fn by_prefix<'a>(
     block: &'a [Directive],
     level: &Level<'a>,
     guard: &Test,
+    is_last: bool,
     out: &mut Blocks<'a>,
     notes: &mut Notes,
 ) {
-    for location in locations(block, notes).1.into_iter().filter(|location| !location.is_final) {
+    for location in locations(block, notes).1.into_iter().filter(|location| !(is_last && location.is_final)) {
         let only = guard.clone().and(Test::path(location.test));
         let inner = level.inside(location.block, notes);
-        by_prefix(location.block, &inner, &only, out, notes);
+        by_prefix(location.block, &inner, &only, false, out, notes);
         own(location.block, inner, only, out, notes);
     }
 }

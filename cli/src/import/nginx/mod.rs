@@ -92,14 +92,28 @@ fn configuration(loaded: &Loaded, notes: &mut Notes) -> Option<Map> {
 
 /// The client's address, as the block `http` or a server in it finds it.
 fn client_address(http: &[Directive], notes: &mut Notes) -> Map {
-    let servers =
-        http.iter().filter(|directive| directive.name == "server").flat_map(|server| server.inner());
-    let all: Vec<_> = http.iter().chain(servers).collect();
+    let servers: Vec<_> = http.iter().filter(|directive| directive.name == "server").collect();
+    let own = |server: &Directive| {
+        let found = server.inner().iter().filter(|directive| directive.name.contains("real_ip_"));
+        found.map(|directive| (directive.name.clone(), directive.arguments.clone())).collect::<Vec<_>>()
+    };
+    let differs =
+        servers.iter().find(|server| servers.first().is_some_and(|first| own(first) != own(server)));
+    if let Some(server) = differs {
+        let why = "the servers find the client's address in different ways, and weir has one, which is made of all of them";
+        notes.add(Note::new(server, why, "Check client_address"));
+    }
+    let all: Vec<_> = http.iter().chain(servers.into_iter().flat_map(Directive::inner)).collect();
     let named =
         |name: &str| all.iter().filter(|directive| directive.name == name).copied().collect::<Vec<_>>();
     let mut networks: Vec<&str> = Vec::new();
     for from in named("set_real_ip_from") {
         match from.argument(0) {
+            network if network.ends_with("/0") => notes.add(Note::new(
+                from,
+                "it trusts every address, so each client chooses its own. weir does not read that",
+                "Write the networks of your proxies in client_address",
+            )),
             network if network.starts_with(|first: char| first.is_ascii_hexdigit() || first == ':') => {
                 if !networks.contains(&network) {
                     networks.push(network);

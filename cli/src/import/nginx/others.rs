@@ -57,7 +57,7 @@ pub fn note_unused(directives: &[Directive], zones: &[Zone<'_>], servers: &[Serv
     }
 }
 
-fn has_limits(directives: &[Directive]) -> bool {
+pub fn has_limits(directives: &[Directive]) -> bool {
     directives.iter().any(|directive| {
         ["limit_req", "limit_conn"].contains(&directive.name.as_str()) || has_limits(directive.inner())
     })
@@ -83,6 +83,9 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
         "limit_zone" => {
             Some(("nginx 1.19 removed it", "Write limit_conn_zone in its place, and import again"))
         }
+        "merge_slashes" if limits && directive.argument(0) == "off" => {
+            Some(("weir reads `//login` as `/login`, too, and its policies apply if one of both matches", ""))
+        }
         "real_ip_header" | "set_real_ip_from" if !around_is("http") && !around_is("server") => {
             Some(("weir has one way to find the client's address, for all requests", "Check client_address"))
         }
@@ -93,10 +96,16 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
         "limit_req_zone" | "limit_conn_zone" if !around_is("http") && around.is_some() => {
             Some(("nginx allows it in the block http only", "Move it there"))
         }
-        "if" if limits && answers::of(directive).is_empty() && answers::answers(directive.inner()) => Some((
-            "nginx answers these requests before it counts them, and weir counts them",
-            "If that matters, add the condition to `exempt`",
-        )),
+        // Nor does it read those of a place to which requests are sent.
+        "if" if limits
+            && (answers::of(directive).is_empty() || around.is_some_and(is_named))
+            && answers::answers(directive.inner()) =>
+        {
+            Some((
+                "nginx answers these requests before it counts them, and weir counts them",
+                "If that matters, add the condition to `exempt`",
+            ))
+        }
         "rewrite" if limits && answers::redirects(directive) => {
             let is_read = !answers::of(directive).is_empty();
             (!is_read).then_some((

@@ -133,10 +133,14 @@ impl Scope<'_> {
                 keys.push(key);
             }
         }
+        if keys.is_empty() {
+            let why = "the key of its zone is always empty, so nginx counts nothing";
+            return notes.add(Note::new(self.rule.directive, why, ""));
+        }
         let of = |key: &[Part]| Test::first_match(cases.iter().map(|(test, other)| (test, other == key)));
         let ends_empty = cases.last().is_some_and(|(_, key)| key.is_empty());
         for key in &keys {
-            let subject = subject(key);
+            let subject = subject(key, keys.len() == 1);
             let unknown = unknown.as_ref().or(subject.unknown.as_ref());
             if let Some(why) = unknown {
                 notes.add(Note::new(self.zone.directive, format!("its key cannot be told: {why}"), KEY));
@@ -165,8 +169,8 @@ impl Scope<'_> {
                 Vec::new()
             };
             policy.commented("subject", comment, subject.parts);
-            if name != self.counters() {
-                policy.set("counters", self.counters());
+            if name != self.zone.counters {
+                policy.set("counters", self.zone.counters.as_str());
             }
             let (comment, limit) = self.limit(notes);
             policy.commented("limits", comment, vec![Tree::from(limit)]);
@@ -266,14 +270,9 @@ impl Scope<'_> {
         vec![line(self.zone.directive), line(self.rule.directive)]
     }
 
-    /// The name of the counters that all policies of the zone share.
-    fn counters(&self) -> String {
-        name_of(self.zone.name)
-    }
-
     /// A name for the policy: the zone's, and what is special if the zone is used in several ways.
     fn name(&self, taken: &[String]) -> String {
-        let zone = self.counters();
+        let zone = self.zone.counters.clone();
         let is_alone = self.rules.iter().filter(|rule| rule.zone == self.rule.zone).count() < 2;
         let first = match self.rule.excess {
             _ if is_alone => zone,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! nginx's variables: those of a request as parts of a subject and as tests, and those of `map` and `geo` as cases.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::notes::{Note, Notes};
 use super::super::test::{PathTest, Test, escaped, network, whole};
 use super::composite;
 use super::syntax::Directive;
 use crate::tree::{Map, Tree};
+use weir::request::client_ip::Network;
 
 const MAX_CASES: usize = 4_096;
 /// The maximum nesting of maps.
@@ -24,8 +25,10 @@ pub enum Part {
 pub type Cases = Vec<(Test, Vec<Part>)>;
 
 pub struct Variables<'a> {
-    maps: HashMap<&'a str, &'a Directive>,
-    geos: HashMap<&'a str, &'a Directive>,
+    maps: HashMap<String, &'a Directive>,
+    geos: HashMap<String, &'a Directive>,
+    /// The directives `set`.
+    sets: Vec<(String, &'a Directive)>,
     /// True if nginx takes the client's address from a header.
     has_real_ip: bool,
 }
@@ -67,14 +70,22 @@ impl<'a> Variables<'a> {
         let named = |name: &str| {
             let of_name = http.iter().filter(|directive| directive.name == name && directive.block.is_some());
             let variable = |directive: &'a Directive| {
-                let defined = directive.arguments.last()?.strip_prefix('$')?;
+                // Case does not matter in names.
+                let defined = directive.arguments.last()?.strip_prefix('$')?.to_ascii_lowercase();
                 Some((defined, directive))
             };
             of_name.filter_map(variable).collect()
         };
         let servers = http.iter().filter(|directive| directive.name == "server").flat_map(Directive::inner);
         let has_real_ip = http.iter().chain(servers).any(|directive| directive.name == "set_real_ip_from");
-        Self { maps: named("map"), geos: named("geo"), has_real_ip }
+        let (mut sets, mut open) = (Vec::new(), http.iter().collect::<Vec<_>>());
+        while let Some(directive) = open.pop() {
+            if directive.name == "set" {
+                sets.push((directive.argument(0).trim_start_matches('$').to_ascii_lowercase(), directive));
+            }
+            open.extend(directive.inner());
+        }
+        Self { maps: named("map"), geos: named("geo"), sets, has_real_ip }
     }
 
     /// Returns the value of a text for each request. `server_names` is the value of `$server_name`. An entry of a map that cannot be told
@@ -98,13 +109,12 @@ impl Expansion<'_, '_> {
         }
         let mut cases: Cases = vec![(Test::Always, Vec::new())];
         for part in parts {
+            self.note_sets(part);
             let own = match part {
                 Part::Variable(name) if self.variables.maps.contains_key(name.as_str()) => {
                     self.map(name, depth)?
                 }
-                Part::Variable(name) if self.variables.geos.contains_key(name.as_str()) => {
-                    self.geo(name, depth)?
-                }
+                Part::Variable(name) if self.variables.geos.contains_key(name.as_str()) => self.geo(name)?,
                 Part::Variable(name) if name == "server_name" => self.server_names.clone(),
                 Part::Variable(name) if name == "realip_remote_addr" && !self.variables.has_real_ip => {
                     vec![(Test::Always, vec![Part::Variable(String::from("remote_addr"))])]
@@ -124,6 +134,18 @@ impl Expansion<'_, '_> {
             }
         }
         Ok(cases)
+    }
+
+    /// A variable has the value that `set` gives it, also one of a map.
+    fn note_sets(&mut self, part: &Part) {
+        let variables = self.variables;
+        let Part::Variable(name) = part else { return };
+        if variables.maps.contains_key(name) || variables.geos.contains_key(name) || source(name).is_some() {
+            for (_, set) in variables.sets.iter().filter(|(of, _)| of == name) {
+                let why = "nginx gives the variable another value here, and weir does not";
+                self.notes.add(Note::new(set, why, "Write a policy for these requests by hand"));
+            }
+        }
     }
 
     /// Adds the cases of a value, for the requests that meet this test.
@@ -146,7 +168,8 @@ impl Expansion<'_, '_> {
             note_differences(&source, map, false, self.notes);
             if let [] | [Part::Text(_)] = source.as_slice() {
                 let text = if let [Part::Text(text)] = source.as_slice() { text.as_str() } else { "" };
-                let found = sorted(&entries, has_hosts).into_iter().find(|entry| is_entry(&entry.name, text));
+                let mut found = sorted(&entries, has_hosts).into_iter();
+                let found = found.find(|entry| is_entry(&entry.name, text, has_hosts));
                 self.add(&test, found.map_or(default, |entry| entry.argument(0)), depth, &mut cases)?;
                 continue;
             }
@@ -174,7 +197,7 @@ impl Expansion<'_, '_> {
         Ok(cases)
     }
 
-    fn geo(&mut self, name: &str, depth: usize) -> Result<Cases, String> {
+    fn geo(&mut self, name: &str) -> Result<Cases, String> {
         let Some(geo) = self.variables.geos.get(name).copied() else { return Ok(Vec::new()) };
         if geo.arguments.len() > 1 && !is_address(geo.argument(0).trim_start_matches('$')) {
             return Err(format!(
@@ -187,16 +210,21 @@ impl Expansion<'_, '_> {
             match (entry.name.as_str(), network(&entry.name)) {
                 ("default", _) => default = entry.argument(0),
                 (_, Some(network)) => networks.push((network, entry.argument(0))),
-                ("ranges", _) => {
-                    return Err(format!("${name} has ranges of addresses, and weir knows networks only"));
-                }
+                ("ranges", _) => {}
                 ("delete" | "proxy" | "proxy_recursive", _) => {
                     return Err(format!("${name} has {}, which is not read", entry.name));
                 }
-                (other, None) => return Err(format!("${name} has {other:?}, which is no network")),
+                (other, None) => {
+                    let range =
+                        range(other).ok_or_else(|| format!("${name} has {other:?}, which is no network"))?;
+                    networks.extend(range.into_iter().map(|network| (network, entry.argument(0))));
+                }
             }
         }
-        // The longest network counts.
+        // The longest network counts, and of two that are the same the last one.
+        let mut seen = HashSet::new();
+        networks.reverse();
+        networks.retain(|(network, _)| seen.insert(network.to_string()));
         networks.sort_by_key(|(network, _)| core::cmp::Reverse(network.prefix()));
         let mut cases = Cases::new();
         for (test, value) in networks
@@ -204,10 +232,30 @@ impl Expansion<'_, '_> {
             .map(|(network, value)| (Test::Address(vec![network]), value))
             .chain([(Test::Always, default)])
         {
-            self.add(&test, value, depth, &mut cases)?;
+            if value.contains('$') {
+                let why = "to nginx a value of geo is plain text, so all of these clients have the same one";
+                self.notes.add(Note::new(geo, why, "Write the variable in a `map` of this one"));
+            }
+            let text = Some(Part::Text(value.to_owned())).filter(|_| !value.is_empty());
+            cases.push((test, text.into_iter().collect()));
         }
         Ok(cases)
     }
+}
+
+/// The networks that make up a range `10.0.0.1-10.0.0.9`.
+fn range(text: &str) -> Option<Vec<Network>> {
+    let (first, last) = text.split_once('-')?;
+    let number = |text: &str| Some(u64::from(u32::from(text.parse::<core::net::Ipv4Addr>().ok()?)));
+    let (mut first, end, mut networks) = (number(first)?, number(last)?.checked_add(1)?, Vec::new());
+    while first < end {
+        // The largest one that begins here and does not go beyond the end.
+        let bits = first.trailing_zeros().min(end.checked_sub(first)?.ilog2()).min(32);
+        let address = core::net::Ipv4Addr::from(u32::try_from(first).ok()?);
+        networks.push(network(&format!("{address}/{}", 32_u32.checked_sub(bits)?))?);
+        first = first.checked_add(1_u64.checked_shl(bits)?)?;
+    }
+    Some(networks)
 }
 
 /// Notes about variables that nginx reads a little otherwise. `is_key`: they are parts of a subject, and not the source of a map.
@@ -231,6 +279,11 @@ pub fn note_differences(parts: &[Part], directive: &Directive, is_key: bool, not
             (None, Some(why)) => {
                 (why.to_owned(), "Add a limit on the address if clients may choose how they write it")
             }
+            (None, None) if name == "http_host" && is_key => (
+                "nginx tells apart how clients write the host (`A.test`, `a.test:80`), and weir does not"
+                    .into(),
+                "",
+            ),
             (None, None) => continue,
         };
         notes.add(Note::new(directive, format!("${name}: {why}"), instead));
@@ -277,14 +330,27 @@ fn sorted<'a>(entries: &[&'a Directive], has_hosts: bool) -> Vec<&'a Directive> 
     sorted
 }
 
-/// True if a text matches the map entry of this name.
-fn is_entry(name: &str, text: &str) -> bool {
-    match expression(name) {
-        Some((pattern, ignores_case)) => {
-            let flags = if ignores_case { "(?i)" } else { "" };
-            regex_lite::Regex::new(&format!("{flags}{pattern}")).is_ok_and(|regex| regex.is_match(text))
-        }
-        None => unescaped(name).eq_ignore_ascii_case(text),
+/// True if a text matches the map entry of this name. An empty text matches no expression.
+fn is_entry(name: &str, text: &str, has_hosts: bool) -> bool {
+    let finds = |pattern: &str, ignores_case| {
+        let flags = if ignores_case { "(?i)" } else { "" };
+        regex_lite::Regex::new(&format!("{flags}{pattern}")).is_ok_and(|regex| regex.is_match(text))
+    };
+    match (expression(name), wildcard(name).filter(|_| has_hosts)) {
+        (Some((pattern, ignores_case)), _) => !text.is_empty() && finds(pattern, ignores_case),
+        (None, Some(pattern)) => finds(&pattern, true),
+        (None, None) => unescaped(name).eq_ignore_ascii_case(text),
+    }
+}
+
+/// A name of hosts with a wildcard, as an expression.
+fn wildcard(name: &str) -> Option<String> {
+    if let Some(begins) = name.strip_suffix(".*") {
+        return Some(format!("^{}\\..+$", escaped(begins)));
+    }
+    match name.strip_prefix('*') {
+        Some(ends) if ends.starts_with('.') => Some(format!("^.+{}$", escaped(ends))),
+        _ => Some(format!("^(.+\\.)?{}$", escaped(name.strip_prefix('.')?))),
     }
 }
 
@@ -306,20 +372,52 @@ pub fn expression(entry: &str) -> Option<(&str, bool)> {
 /// A test on the value of a variable of the request, as an entry of a map.
 fn value_test(variable: &str, entry: &str, has_hosts: bool) -> Result<Test, String> {
     match expression(entry) {
-        Some((pattern, ignores_case)) => regex_test(variable, pattern, ignores_case),
-        None if unescaped(entry).is_empty() => text_test(variable, ""),
-        None if has_hosts && ["host", "http_host"].contains(&variable) => {
-            Ok(host_test(unescaped(entry), true))
+        Some((pattern, ignores_case)) => {
+            let test = regex_test(variable, pattern, ignores_case)?;
+            // An expression of a map is not tried on an empty value.
+            let filled = finds_nothing(pattern).then(|| is_filled(variable)).flatten();
+            Ok(filled.map_or(test.clone(), |filled| test.and(filled)))
         }
-        None => text_test(variable, unescaped(entry)),
+        None if unescaped(entry).is_empty() => text_test(variable, ""),
+        None if has_hosts && variable == "host" => Ok(host_test(unescaped(entry), true)),
+        None => match wildcard(entry).filter(|_| has_hosts) {
+            Some(pattern) => regex_test(variable, &pattern, true),
+            None => text_test(variable, unescaped(entry)),
+        },
     }
+}
+
+/// True if an expression matches an empty text.
+fn finds_nothing(pattern: &str) -> bool {
+    regex_lite::Regex::new(pattern).is_ok_and(|regex| regex.is_match(""))
+}
+
+fn is_filled(variable: &str) -> Option<Test> {
+    let Some(Source::Value(field, test)) = source(variable) else { return None };
+    Some(filled(field, test))
+}
+
+/// The test of `if ($variable ~ pattern)`. To nginx a missing value is an empty one.
+pub fn search_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<Test, String> {
+    let test = regex_test(variable, pattern, ignores_case)?;
+    let filled = finds_nothing(pattern).then(|| is_filled(variable)).flatten();
+    Ok(filled.map_or(test.clone(), |filled| test.or(filled.negated())))
 }
 
 /// A test whether this expression of nginx finds something in the value of a variable.
 pub fn regex_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<Test, String> {
-    let regex = whole(pattern, ignores_case).map_err(|why| format!("weir cannot search for it ({why})"))?;
+    let unsearchable = |why| format!("weir cannot search for it ({why})");
+    if variable == "host" {
+        // `$host` has small letters only.
+        let has_capitals = pattern.replace("\\\\", "").split('\\').enumerate().any(|(number, text)| {
+            text.chars().skip(usize::from(number > 0)).any(|next| next.is_ascii_uppercase())
+        });
+        return host_regex(pattern, ignores_case || !has_capitals).map_err(unsearchable);
+    }
+    let regex = whole(pattern, ignores_case).map_err(unsearchable)?;
     match variable {
-        "host" | "http_host" => Ok(host_regex(&regex)),
+        "request_method" => Ok(of_request("method", regex)),
+        "http_host" => Ok(of_request("host", regex)),
         "uri" | "document_uri" => Ok(Test::Path(PathTest::regex(regex))),
         _ => match source(variable) {
             Some(Source::Value(field, mut test)) => {
@@ -338,12 +436,15 @@ pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
         _ if text.is_empty() && !is_address(variable) && !composite::may_be(variable, text) => {
             Ok(Test::NEVER)
         }
-        _ if is_address(variable) => match network(text) {
-            Some(network) => Ok(Test::Address(vec![network])),
-            None => Err(String::from("it is a text about an address, and weir knows networks only")),
-        },
+        _ if is_address(variable) => {
+            let address = text.parse::<core::net::IpAddr>().ok().and_then(|_| network(text));
+            let address = address.filter(|_| variable != "binary_remote_addr");
+            let why = || format!("nginx compares texts, and no ${variable} is this one");
+            address.map(|address| Test::Address(vec![address])).ok_or_else(why)
+        }
         "request_method" => Ok(Test::Method(vec![text.to_ascii_uppercase()])),
-        "host" | "http_host" => Ok(host_test(text, false)),
+        "host" => Ok(host_test(text, false)),
+        "http_host" => Ok(of_request("host", format!("(?i){}", escaped(text)))),
         "uri" | "document_uri" => Ok(Test::Path(if has_letters {
             PathTest::regex(format!("(?i){}", escaped(text)))
         } else {
@@ -374,6 +475,7 @@ fn filled(field: &'static str, mut test: Map) -> Test {
 pub fn equal_test(variable: &str, text: &str) -> Result<Test, String> {
     match (variable, source(variable)) {
         ("uri" | "document_uri", _) => Ok(Test::path(PathTest::Exact(text.to_owned()))),
+        ("http_host", _) => Ok(of_request("host", escaped(text))),
         ("request_method", _) => Ok(Test::Method(vec![text.to_owned()])),
         (_, Some(Source::Value(field, mut test))) if !text.is_empty() => {
             test.set("exact", text);
@@ -396,21 +498,36 @@ pub fn host_test(name: &str, has_wildcards: bool) -> Test {
         if let Some(domain) = name.strip_prefix('.') {
             return Test::Host(vec![domain.to_owned(), format!("*.{domain}")]);
         }
-        if let Some(begins) = name.strip_suffix(".*") {
-            return host_regex(&format!("{}\\..*", escaped(begins)));
+        if name.ends_with(".*") {
+            let found = wildcard(&name).and_then(|pattern| host_regex(&pattern, true).ok());
+            return found.unwrap_or(Test::NEVER);
         }
+    } else if name.starts_with('.') || name.contains('*') {
+        return Test::NEVER;
     }
     Test::Host(vec![name])
 }
 
-/// A regular expression for the host, which may have a port.
-pub fn host_regex(regex: &str) -> Test {
-    let (flags, body) = regex.strip_prefix("(?i)").map_or(("", regex), |body| ("(?i)", body));
-    let path: Vec<Tree> = vec!["request".into(), "host".into()];
-    Test::Value(
-        "attribute",
-        Map::from([("path", path.into()), ("regex", format!("{flags}(?:{body})(?::[0-9]+)?").into())]),
-    )
+/// A test whether this expression of nginx finds something in the host, which may have a dot and a port at its end.
+pub fn host_regex(pattern: &str, ignores_case: bool) -> Result<Test, String> {
+    let (mut text, mut is_escaped, mut is_class) = (String::new(), false, false);
+    for next in pattern.chars() {
+        match next {
+            '$' if !is_escaped && !is_class => text.push_str(r"\.?(?::[0-9]+)?"),
+            '[' if !is_escaped => is_class = true,
+            ']' if !is_escaped => is_class = false,
+            _ => {}
+        }
+        is_escaped = next == '\\' && !is_escaped;
+        text.push(next);
+    }
+    Ok(of_request("host", whole(&text, ignores_case)?))
+}
+
+/// A test of an attribute `request.…` by an expression for its whole value.
+fn of_request(name: &str, regex: String) -> Test {
+    let path: Vec<Tree> = vec!["request".into(), name.into()];
+    Test::Value("attribute", Map::from([("path", path.into()), ("regex", regex.into())]))
 }
 
 /// The place of a variable's value in a request.
@@ -464,21 +581,29 @@ pub fn source(variable: &str) -> Option<Source> {
 pub struct Subject {
     pub parts: Vec<Tree>,
     pub present: Test,
-    /// True if several variables that may be empty are joined.
+    /// True if several variables are joined, of which some may be empty.
     pub is_joined: bool,
     /// The part of the key that is left out, because weir does not know it.
     pub unknown: Option<String>,
 }
 
-/// The subject of a key. A key that is empty does not count.
-pub fn subject(key: &[Part]) -> Subject {
+/// The subject of a key. A key that is empty does not count. `is_alone`: the zone has no other key, so plain text in this one tells nothing
+/// apart.
+pub fn subject(key: &[Part], is_alone: bool) -> Subject {
     let variables = key.iter().filter(|part| matches!(part, Part::Variable(_))).count();
     let (mut parts, mut may_miss, mut is_sure) = (Vec::new(), Vec::new(), variables < key.len());
     let mut unknown = None;
-    for part in key {
-        let Part::Variable(name) = part else { continue };
-        let Some(source) = source(name) else {
-            unknown = unknown.or_else(|| Some(not_known(name)));
+    for part in joined(key.to_vec()) {
+        let name = match part {
+            Part::Variable(name) => name,
+            Part::Text(_) if is_alone => continue,
+            Part::Text(text) => {
+                parts.push(Map::from([("literal", text.into())]).into());
+                continue;
+            }
+        };
+        let Some(source) = source(&name) else {
+            unknown = unknown.or_else(|| Some(not_known(&name)));
             is_sure = true;
             continue;
         };
@@ -515,7 +640,7 @@ pub fn subject(key: &[Part]) -> Subject {
         let literal = text.collect::<String>();
         parts.push(Map::from([("literal", literal.into())]).into());
     }
+    let is_joined = variables > 1 && !may_miss.is_empty();
     let present = if is_sure { Test::Always } else { Test::any_of(may_miss) };
-    let is_joined = variables > 1 && present != Test::Always;
     Subject { parts, present, is_joined, unknown }
 }
