@@ -34,8 +34,16 @@ fn scan_error(error: &ScanError) -> Wrong {
 struct Loader {
     documents: Vec<Node>,
     open: Vec<Open>,
-    anchors: HashMap<usize, (Node, usize)>,
+    anchors: HashMap<usize, Anchored>,
     copied: usize,
+}
+
+/// A value that aliases copy, with the number of values in it and the levels of its nesting.
+#[derive(Clone)]
+struct Anchored {
+    node: Node,
+    size: usize,
+    depth: usize,
 }
 
 /// A list or an object that has begun.
@@ -78,10 +86,14 @@ impl Loader {
                 self.add(Node { place, content: Content::Scalar(value), origin: Some(origin) }, anchor)
             }
             Event::Alias(anchor) => {
-                let (node, size) = self.anchors.get(&anchor).cloned().unwrap_or((Node::empty(), 1));
+                let none = || Anchored { node: Node::empty(), size: 1, depth: 0 };
+                let Anchored { node, size, depth } = self.anchors.get(&anchor).cloned().unwrap_or_else(none);
                 self.copied = self.copied.saturating_add(size);
                 if self.copied > MAX_COPIED {
                     return Err((place, format!("aliases copy more than {MAX_COPIED} values")));
+                }
+                if self.open.len().saturating_add(depth) > MAX_DEPTH {
+                    return Err((place, format!("nested more than {MAX_DEPTH} levels deep")));
                 }
                 self.add(node, 0)
             }
@@ -102,7 +114,8 @@ impl Loader {
         if anchor > 0 {
             let mut size = 0_usize;
             node.walk(&mut |_| size = size.saturating_add(1));
-            self.anchors.insert(anchor, (node.clone(), size));
+            let depth = depth(&node);
+            self.anchors.insert(anchor, Anchored { node: node.clone(), size, depth });
         }
         let Some(open) = self.open.last_mut() else {
             self.documents.push(node);
@@ -121,6 +134,12 @@ impl Loader {
         }
         Ok(())
     }
+}
+
+/// The levels of lists and objects in each other.
+fn depth(node: &Node) -> usize {
+    let inner = node.children().map(depth).max().unwrap_or(0);
+    inner.saturating_add((!matches!(node.content, Content::Scalar(_))).into())
 }
 
 impl Open {
