@@ -5,7 +5,7 @@
 use core::cmp::Reverse;
 
 use super::super::notes::{Note, Notes};
-use super::super::test::{PathTest, RankOfHost, Test, escaped, network, rank_of_host};
+use super::super::test::{PathTest, RankOfHost, Test, escaped, network, rank_of_host, without_port};
 use super::{Plugin, Route};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
@@ -64,7 +64,18 @@ fn of_route(
     for name in &unread {
         notes.add(note_unread(*file, node, name, has_limits));
     }
-    let is_partial = !unread.is_empty();
+    let mut is_partial = !unread.is_empty();
+    if let Some(host) = hosts.iter().find(|host| without_port(host) != host.as_str()) {
+        is_partial = true;
+        let why = "weir tests no port, so the route's limits apply at each, beside those of other routes";
+        notes.add(Note::at(
+            *file,
+            node.place_of("hosts").line,
+            host,
+            why,
+            "Load the policy only in the listener of this port",
+        ));
+    }
     let priority = node.get("priority").and_then(Node::text_or_number);
     let priority = priority.and_then(|text| text.parse().ok()).unwrap_or(0);
     let entry = |path: &str, hosts: &Test, rank_of_hosts| {
@@ -101,7 +112,7 @@ fn by_rank(hosts: &[String]) -> Vec<(RankOfHost, Test)> {
     if hosts.is_empty() {
         return vec![(RankOfHost::Rest, Test::Always)];
     }
-    let mut hosts: Vec<String> = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+    let mut hosts: Vec<String> = hosts.iter().map(|host| without_port(host).to_ascii_lowercase()).collect();
     hosts.sort_by_key(|host| rank_of_host(host));
     let same = hosts.chunk_by(|one, other| rank_of_host(one) == rank_of_host(other));
     let test = |host: &String| match host.strip_prefix('*') {

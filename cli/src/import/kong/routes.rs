@@ -5,7 +5,7 @@ use core::cmp::Reverse;
 
 use super::super::nginx::host_test;
 use super::super::notes::{Note, Notes};
-use super::super::test::{PathTest, Test, whole};
+use super::super::test::{PathTest, Test, whole, without_port};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
@@ -53,19 +53,26 @@ pub fn entries(
     all
 }
 
-/// The first expressions of a rank that are compared with each later one.
+/// The first entries of a rank that are compared with each later one.
 const MAX_COMPARED: usize = 64;
 
+/// Notes routes that have one rank and may have the same requests. Values of one header are taken for different ones.
 fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
-    for same in all.chunk_by(|one, other| one.rank == other.rank && one.rank.4.0.is_some()) {
+    let known: Vec<&Entry> = all.iter().filter(|entry| !entry.is_partial).collect();
+    let is_same = |one: &&Entry, other: &&Entry| {
+        let (.., Reverse(headers), Reverse(priority), _) = one.rank;
+        one.rank == other.rank && (headers == 0 || priority.is_some())
+    };
+    for same in known.chunk_by(is_same) {
         for (place, entry) in same.iter().enumerate() {
             let mut others = same.iter().take(place.min(MAX_COMPARED));
             let is_tie =
-                |other: &Entry| other.route != entry.route && other.requests.overlaps(&entry.requests);
+                |other: &&Entry| other.route != entry.route && other.requests.overlaps(&entry.requests);
             if let (true, Some((file, node))) = (others.any(is_tie), routes.get(entry.route)) {
-                let why = "Kong does not say which of two routes has a path that an expression of each matches; here it is the first one";
+                let why = "Kong does not say which of two routes has a request that both match; here it is the first one";
                 let line = node.place_of("paths").line;
-                notes.add(Note::at(*file, line, "paths", why, "Give them a `regex_priority`"));
+                let instead = "Let them differ, expressions by their `regex_priority`";
+                notes.add(Note::at(*file, line, "paths", why, instead));
             }
         }
     }
@@ -188,11 +195,6 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
 /// True if Kong before 3.0 takes a path for a text, and not for an expression.
 fn is_plain(path: &str) -> bool {
     path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_~/%".contains(&byte))
-}
-
-fn without_port(host: &str) -> &str {
-    let ends_in_port = |(_, port): &(&str, &str)| port.bytes().all(|byte| byte.is_ascii_digit());
-    host.rsplit_once(':').filter(ends_in_port).map_or(host, |(host, _)| host)
 }
 
 /// A header with one of these values, in whatever case. Those that begin with `~*` are expressions.
