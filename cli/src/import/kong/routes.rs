@@ -56,25 +56,54 @@ pub fn entries(
 /// The first entries of a rank that are compared with each later one.
 const MAX_COMPARED: usize = 64;
 
-/// Notes routes that have one rank and may have the same requests. Values of one header are taken for different ones.
+/// Notes routes that have one rank and may have the same requests, and those that Kong's router tries before others of a higher rank.
+/// Values of one header are taken for different ones.
 fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
     let known: Vec<&Entry> = all.iter().filter(|entry| !entry.is_partial).collect();
-    let is_same = |one: &&Entry, other: &&Entry| {
-        let (.., Reverse(headers), Reverse(priority), _) = one.rank;
-        one.rank == other.rank && (headers == 0 || priority.is_some())
-    };
-    for same in known.chunk_by(is_same) {
-        for (place, entry) in same.iter().enumerate() {
-            let mut others = same.iter().take(place.min(MAX_COMPARED));
-            let is_tie =
-                |other: &&Entry| other.route != entry.route && other.requests.overlaps(&entry.requests);
-            if let (true, Some((file, node))) = (others.any(is_tie), routes.get(entry.route)) {
-                let why = "Kong does not say which of two routes has a request that both match; here it is the first one";
-                let line = node.place_of("paths").line;
-                let instead = "Let them differ, expressions by their `regex_priority`";
-                notes.add(Note::at(*file, line, "paths", why, instead));
-            }
+    for (place, entry) in known.iter().enumerate() {
+        let (.., Reverse(headers), Reverse(priority), _) = entry.rank;
+        let before = || known.iter().take(place).rev().filter(move |other| other.route != entry.route);
+        let mut same = before().take_while(|other| other.rank == entry.rank).take(MAX_COMPARED);
+        let is_known = headers == 0 || priority.is_some();
+        let is_tie = |other: &Entry| {
+            other.requests == entry.requests || is_known && other.requests.overlaps(&entry.requests)
+        };
+        let said = if same.any(|other| is_tie(other)) {
+            let why = "Kong does not say which of two routes has a request that both match; here it is the first one";
+            Some((why, "Let them differ, expressions by their `regex_priority`"))
+        } else if before()
+            .any(|other| other.shipped() < entry.shipped() && other.requests.overlaps(&entry.requests))
+        {
+            let why = "Kong's router `traditional_compatible` tries it before a route with more conditions, although Kong documents the opposite; \
+                weir does as documented";
+            Some((why, "Send a request that both match to Kong, and let the routes differ"))
+        } else {
+            None
+        };
+        if let (Some((why, instead)), Some((file, node))) = (said, routes.get(entry.route)) {
+            notes.add(Note::at(*file, node.place_of("paths").line, "paths", why, instead));
         }
+    }
+}
+
+impl Entry {
+    /// The priority that Kong's `traditional_compatible` computes in fact (Kong's issue 14457): most parts of it are numbers of 32 bits, so they
+    /// are shifted by too few bits, and large ones are negative.
+    fn shipped(&self) -> (bool, bool, u64) {
+        let (
+            _,
+            Reverse(kinds),
+            Reverse(has_plain_hosts),
+            Reverse(headers),
+            Reverse(priority),
+            Reverse(length),
+        ) = self.rank;
+        let part = |number: usize, bits: u32| u64::try_from(number).unwrap_or(0).wrapping_shl(bits);
+        let priority_part = priority.and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
+        let low = part(kinds, 29) | part(headers, 20) | part(priority_part, 19) | part(length, 0);
+        let low = low & u64::from(u32::MAX);
+        let is_negative = low > u64::from(i32::MAX.unsigned_abs());
+        (is_negative || has_plain_hosts, is_negative || priority.is_some(), low)
     }
 }
 
