@@ -68,9 +68,18 @@ fn scan_error(error: &ScanError) -> Wrong {
 struct Loader {
     documents: Vec<Node>,
     open: Vec<Open>,
-    /// What aliases stand for: the value, the number of values in it, and its text as the name of a field.
-    anchors: HashMap<usize, (Node, usize, Option<String>)>,
+    anchors: HashMap<usize, Anchored>,
     copied: usize,
+}
+
+/// A value that aliases copy, with the number of values in it and the levels of its nesting.
+#[derive(Clone)]
+struct Anchored {
+    node: Node,
+    size: usize,
+    depth: usize,
+    /// Its text, if it may be the name of a field.
+    name: Option<String>,
 }
 
 /// A list or an object that has begun.
@@ -115,12 +124,15 @@ impl Loader {
                 self.add(node, anchor, Some(name))
             }
             Event::Alias(anchor) => {
-                let Some((node, size, name)) = self.anchors.get(&anchor).cloned() else {
+                let Some(Anchored { node, size, depth, name }) = self.anchors.get(&anchor).cloned() else {
                     return Err((place, String::from("an alias is inside of what it stands for")));
                 };
                 self.copied = self.copied.saturating_add(size);
                 if self.copied > MAX_COPIED {
                     return Err((place, format!("aliases copy more than {MAX_COPIED} values")));
+                }
+                if self.open.len().saturating_add(depth) > MAX_DEPTH {
+                    return Err((place, format!("nested more than {MAX_DEPTH} levels deep")));
                 }
                 self.add(node, 0, name)
             }
@@ -141,7 +153,8 @@ impl Loader {
         if anchor > 0 {
             let mut size = 0_usize;
             node.walk(&mut |_| size = size.saturating_add(1));
-            self.anchors.insert(anchor, (node.clone(), size, name.clone()));
+            let depth = depth(&node);
+            self.anchors.insert(anchor, Anchored { node: node.clone(), size, depth, name: name.clone() });
         }
         let Some(open) = self.open.last_mut() else {
             self.documents.push(node);
@@ -161,6 +174,12 @@ impl Loader {
         }
         Ok(())
     }
+}
+
+/// The levels of lists and objects in each other.
+fn depth(node: &Node) -> usize {
+    let inner = node.children().map(depth).max().unwrap_or(0);
+    inner.saturating_add((!matches!(node.content, Content::Scalar(_))).into())
 }
 
 impl Open {

@@ -8,6 +8,7 @@ use crate::tree::{Map, Tree};
 pub struct Places {
     headers: Vec<String>,
     query: Vec<String>,
+    is_signed: bool,
 }
 
 impl Places {
@@ -21,11 +22,23 @@ impl Places {
         }
     }
 
+    /// Says that a plugin reads signatures.
+    pub const fn sign(&mut self) {
+        self.is_signed = true;
+    }
+
+    /// Says what weir does with signatures, if there may be some, and what to do.
+    pub fn note(&self) -> Option<(&'static str, &'static str)> {
+        let why = "with hmac-auth each request has a signature of its own, and weir's `credential` denies signatures";
+        self.is_signed.then_some((why, "Name in the `subject` what tells clients apart"))
+    }
+
     /// The places of several plugins or routes.
     pub fn joined<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         all.into_iter().fold(Self::default(), |mut whole, one| {
             one.headers.iter().for_each(|name| whole.add(name, ""));
             one.query.iter().for_each(|name| whole.add("", name));
+            whole.is_signed |= one.is_signed;
             whole
         })
     }

@@ -92,7 +92,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
 /// Reads files of YAML or JSON. `number` is the number of the first one.
 fn read(paths: &[PathBuf], number: usize, notes: &mut Notes) -> Result<Vec<File>, String> {
     let read = |(number, path): (usize, &PathBuf)| {
-        let file = File::read(path)?;
+        let mut file = File::read(path)?;
         if let Some(wrong) = &file.wrong {
             return Err(format!("{}{}", wrong.line(&file.name), of_template(&file.text)));
         }
@@ -100,9 +100,33 @@ fn read(paths: &[PathBuf], number: usize, notes: &mut Notes) -> Result<Vec<File>
             let why = "Envoy and gateways read the first document of a file, so the others are not imported";
             notes.add(Note::at(number, place.line, "---", why, "Give each document a file of its own"));
         }
+        file.documents.iter_mut().for_each(merge);
         Ok(file)
     };
     (number..).zip(paths).map(read).collect()
+}
+
+/// Replaces the merge key `<<` of YAML by the fields that it names, as the readers of Kong, APISIX and Kubernetes do. A field of the object
+/// itself wins, and of several objects the first.
+fn merge(node: &mut Node) {
+    match &mut node.content {
+        Content::Scalar(_) => {}
+        Content::List(items) => items.iter_mut().for_each(merge),
+        Content::Object(fields) => {
+            fields.iter_mut().for_each(|(.., value)| merge(value));
+            let (named, mut own): (Vec<_>, Vec<_>) =
+                core::mem::take(fields).into_iter().partition(|(name, ..)| name == "<<");
+            for (.., named) in &named {
+                let objects = if named.is_object() { core::slice::from_ref(named) } else { named.items() };
+                for field in objects.iter().flat_map(Node::fields) {
+                    if own.iter().all(|(name, ..)| *name != field.0) {
+                        own.push(field.clone());
+                    }
+                }
+            }
+            *fields = own;
+        }
+    }
 }
 
 /// An object of Kubernetes, and the number of its file.
@@ -202,6 +226,21 @@ fn chosen<'a>(files: &'a [File], made: &'a [Node]) -> Vec<(usize, &'a Node)> {
     roots.collect()
 }
 
+/// A text as the body of a rejection: a word in braces is none of weir's placeholders.
+fn body(text: &str) -> String {
+    let mut found = String::new();
+    for (place, next) in text.char_indices() {
+        let after = text.get(place..).and_then(|rest| rest.strip_prefix('{')?.split_once('}'));
+        let is_word = |(word, _): &(&str, &str)| {
+            word.starts_with(|first: char| first.is_ascii_alphabetic())
+                && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        };
+        found.extend(after.filter(is_word).map(|_| '{'));
+        found.push(next);
+    }
+    found
+}
+
 /// Says what to do about a file that cannot be read because it is a template.
 fn of_template(text: &str) -> &'static str {
     if ["{{", "{%", "<%"].iter().any(|mark| text.contains(mark)) {
@@ -227,7 +266,17 @@ fn nothing(files: &[String], notes: &Notes, what: &str) -> String {
 
 /// A decimal number that is not negative, in thousandths. A smaller part makes one more.
 fn thousandths(node: &Node) -> Option<u64> {
-    thousandths_of(&node.text_or_number()?)
+    thousandths_of(&decimal(node)?)
+}
+
+/// A number as `1.5`, also where it is written `1e3`, `.5` or `+5`.
+fn decimal(node: &Node) -> Option<String> {
+    let text = node.text_or_number()?;
+    let is_decimal = text.starts_with(|first: char| first.is_ascii_digit())
+        && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let read =
+        || text.parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| number.to_string());
+    if is_decimal { Some(text) } else { read() }
 }
 
 fn thousandths_of(text: &str) -> Option<u64> {
@@ -289,12 +338,38 @@ mod tests {
             ("1.0000", Some(1_000)),
             ("\"7\"", Some(7_000)),
             ("-1", None),
-            ("1e3", None),
+            ("1e3", Some(1_000_000)),
+            ("2.5e-1", Some(250)),
+            (".5", Some(500)),
+            ("+5", Some(5_000)),
+            ("1e30", None),
             ("$count", None),
             ("[1]", None),
         ] {
             let node = Node::parse(text, Syntax::Yaml).unwrap_or_default().pop().unwrap();
             assert_eq!(super::thousandths(&node), thousandths, "{text}");
         }
+    }
+
+    #[test]
+    fn bodies_have_no_placeholders() {
+        for (text, expected) in [
+            ("wait {limit} s", "wait {{limit} s"),
+            ("{{a-1}", "{{{a-1}"),
+            ("{\"a\":{}} {1} { x}", "{\"a\":{}} {1} { x}"),
+            ("{a", "{a"),
+        ] {
+            assert_eq!(body(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn merge_keys() {
+        let text = "{a: &a {x: 1, y: 2}, b: &b {y: 3, z: 4}, c: {<<: [*a, *b], x: 9}, d: [{e: {<<: *a}}]}";
+        let mut node = Node::parse(text, Syntax::Yaml).unwrap_or_default().pop().unwrap();
+        merge(&mut node);
+        let json = node.json();
+        assert_eq!(json["c"], serde_json::json!({"x": 9, "y": 2, "z": 4}));
+        assert_eq!(json["d"], serde_json::json!([{"e": {"x": 1, "y": 2}}]));
     }
 }

@@ -189,6 +189,9 @@ impl Test {
             (Self::Host(ones), Self::Host(others)) => {
                 ones.iter().any(|one| others.iter().any(|other| is_either(one, other, host_covers)))
             }
+            (Self::Method(ones), Self::Method(others)) => {
+                ones.iter().any(|one| others.iter().any(|other| one.eq_ignore_ascii_case(other)))
+            }
             (Self::All(all), other) | (other, Self::All(all)) => all.iter().all(|test| test.overlaps(other)),
             (Self::Any(any), other) | (other, Self::Any(any)) => any.iter().any(|test| test.overlaps(other)),
             (Self::Not(test), other) | (other, Self::Not(test)) => !test.covers(other),
@@ -479,7 +482,8 @@ impl PathTest {
 
     fn map(&self) -> Map {
         let (field, text) = match self {
-            Self::Exact(path) => ("exact", path.clone()),
+            Self::Exact(path) if is_readable(path) => ("exact", path.clone()),
+            Self::Exact(path) => ("regex", escaped(path)),
             Self::Prefix(prefix) => ("regex", format!("{}.*", escaped(prefix))),
             Self::Below(path) => return Map::from([("prefix", path.as_str().into())]),
             Self::Regex(regex) => ("regex", regex.text.clone()),
@@ -507,6 +511,20 @@ impl PathTest {
             _ => true,
         }
     }
+}
+
+/// True if all servers read a path alike: weir's `exact` has no other one.
+fn is_readable(path: &str) -> bool {
+    path.starts_with('/')
+        && !path.contains([';', '?', '%'])
+        && !path.contains("//")
+        && !path.split('/').any(|segment| [".", ".."].contains(&segment))
+}
+
+/// A host without its port.
+pub fn without_port(host: &str) -> &str {
+    let ends_in_port = |(_, port): &(&str, &str)| port.bytes().all(|byte| byte.is_ascii_digit());
+    host.rsplit_once(':').filter(ends_in_port).map_or(host, |(host, _)| host)
 }
 
 /// A text in which nothing is an operator of regular expressions.

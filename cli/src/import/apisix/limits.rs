@@ -1,29 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The limits of a plugin, and the keys by which it counts.
 
+use core::ops::RangeInclusive;
+
+use serde_json::Value;
+
 use super::super::credential::Places;
-use super::super::nginx::unique;
+use super::super::nginx::{duration, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
-use super::super::thousandths;
+use super::super::{body, decimal, thousandths};
 use super::{Plugin, number};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
+use weir::limit::MAX_UNITS;
 
 /// The fields of a plugin that are imported, or that weir handles in its own way. weir's `store` replaces those for Redis.
 const KNOWN: &str = "count time_window window_type rate burst nodelay conn default_conn_delay only_use_default_delay key key_type rejected_code \
-    rejected_msg policy allow_degradation show_limit_quota_header group sync_interval _meta rules redis_* sentinel_*";
+    rejected_msg policy allow_degradation show_limit_quota_header group sync_interval _meta rules key_ttl redis_* sentinel_*";
+const RULE: &str = "count time_window conn burst key header_prefix";
 
 /// The longest `max_delay`, and the longest `max_wait` of a queue, in milliseconds.
 const LONGEST: u64 = 60_000;
+
+/// Numbers from 1, in thousandths, and numbers from 0.
+const POSITIVE: RangeInclusive<u64> = 1_000..=MAX_UNITS * 1_000;
+const NOT_NEGATIVE: RangeInclusive<u64> = 0..=MAX_UNITS * 1_000;
+/// The lengths of weir's windows, in milliseconds.
+const WINDOW: RangeInclusive<u64> = 1_000..=366 * 86_400_000;
 
 /// The policies, while they are made.
 pub struct Writer<'n> {
     notes: &'n mut Notes,
     names: Vec<String>,
     made: Vec<Map>,
-    /// Groups of limit-count, each with the name of its first policy.
-    groups: Vec<(String, String)>,
+    /// Groups of limit-count with the ending of a policy's name, the first policy of each, and what its plugin says.
+    groups: Vec<(String, String, String, Value)>,
 }
 
 /// The subject of a plugin's limits.
@@ -50,14 +62,37 @@ impl<'n> Writer<'n> {
         (requests, places): (&Test, &Places),
     ) {
         self.note_others(plugin);
-        let Some(limit) = self.limit(plugin) else { return };
-        let Some(key) = self.key(plugin, places) else { return };
-        let address = Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())]);
-        let others = requests.clone().and(key.is_there.clone().negated());
         let kind = plugin.name.trim_start_matches("limit-");
-        for (ending, parts, requests) in
-            [("", key.parts, requests.clone().and(key.is_there)), ("-address", vec![address.into()], others)]
-        {
+        let rules = plugin.config.list("rules");
+        let mut has_rest = !rules.is_empty();
+        let mut made = Vec::new();
+        for rule in rules {
+            self.notes.unread(plugin.file, rule, RULE);
+            let of = Plugin { config: rule, ..*plugin };
+            let (Some(limit), Some(key)) = (self.limit(&of, plugin), self.key(&of, true, places)) else {
+                return;
+            };
+            has_rest &= key.is_there != Test::Always;
+            made.push(("", limit, key.parts, key.is_there));
+        }
+        if rules.is_empty() {
+            let (Some(limit), Some(key)) = (self.limit(plugin, plugin), self.key(plugin, false, places))
+            else {
+                return;
+            };
+            let address =
+                Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())]);
+            let others = key.is_there.clone().negated();
+            made.push(("", limit.clone(), key.parts, key.is_there));
+            made.push(("-address", limit, vec![address.into()], others));
+        }
+        if has_rest {
+            let why =
+                "APISIX answers 500 to a request that has the key of no rule, and weir does not limit it";
+            self.note(plugin, "rules", why, "");
+        }
+        for (ending, limit, parts, is_there) in made {
+            let requests = requests.clone().and(is_there);
             if requests.is_never() {
                 continue;
             }
@@ -71,11 +106,11 @@ impl<'n> Writer<'n> {
             if let Some(first) = self.group(plugin, ending, &own) {
                 policy.set("counters", first);
             }
-            policy.set("limits", vec![Tree::from(limit.clone())]);
+            policy.set("limits", vec![Tree::from(limit)]);
             if !plugin.config.is_true("allow_degradation") {
                 policy.set("on_failure", "deny");
             }
-            policy.set("response", response(plugin.config));
+            policy.set("response", self.response(plugin));
             self.names.push(own);
             self.made.push(policy);
         }
@@ -92,7 +127,7 @@ impl<'n> Writer<'n> {
             let instead = "If the limit was meant for one node of several, multiply it by their number";
             self.note(plugin, "policy", why, instead);
         }
-        if plugin.config.get("sync_interval").and_then(number).is_some() {
+        if plugin.config.get("sync_interval").and_then(thousandths).is_some() {
             let why = "APISIX counts in the background, and may admit more; weir counts each request exactly";
             self.note(plugin, "sync_interval", why, "");
         }
@@ -106,32 +141,33 @@ impl<'n> Writer<'n> {
         }
     }
 
-    /// A number that is written, in thousandths. A variable, and a rule of several, are not.
-    fn number(&mut self, plugin: &Plugin<'_>, field: &str) -> Option<u64> {
-        let found = plugin.config.get(field).and_then(thousandths);
+    /// A number that is written, in thousandths. A variable is not.
+    fn number(&mut self, plugin: &Plugin<'_>, field: &str, allowed: RangeInclusive<u64>) -> Option<u64> {
+        let found = plugin.config.get(field).and_then(thousandths).filter(|number| allowed.contains(number));
+        self.noted(plugin, field, found)
+    }
+
+    fn noted<T>(&mut self, plugin: &Plugin<'_>, field: &str, found: Option<T>) -> Option<T> {
         if found.is_none() {
-            let why = "it is no number, so the plugin is not imported";
+            let why = "it is no number, or none that weir has for it, so the plugin is not imported";
             self.note(plugin, field, why, "Write the policy by hand; `tiers` choose limits by the request");
         }
         found
     }
 
-    fn limit(&mut self, plugin: &Plugin<'_>) -> Option<Map> {
-        if plugin.config.get("rules").is_some() {
-            let why = "a list of rules is not read, so the plugin is not imported";
-            self.note(plugin, "rules", why, "Write a policy for each");
-            return None;
-        }
+    /// The limit of a plugin, or of one of its rules: `whole` has the fields that all rules share.
+    fn limit(&mut self, plugin: &Plugin<'_>, whole: &Plugin<'_>) -> Option<Map> {
         match plugin.name {
-            "limit-count" => self.count(plugin),
+            "limit-count" => self.count(plugin, whole),
             "limit-req" => self.rate(plugin),
-            _ => self.connections(plugin),
+            _ => self.connections(plugin, whole),
         }
     }
 
-    fn count(&mut self, plugin: &Plugin<'_>) -> Option<Map> {
-        let (count, window) = (self.number(plugin, "count")?, self.number(plugin, "time_window")?);
-        let is_sliding = plugin.config.text_of("window_type") == "sliding";
+    fn count(&mut self, plugin: &Plugin<'_>, whole_plugin: &Plugin<'_>) -> Option<Map> {
+        let count = self.number(plugin, "count", POSITIVE)?;
+        let window = self.number(plugin, "time_window", WINDOW)?;
+        let is_sliding = whole_plugin.config.text_of("window_type") == "sliding";
         let mut limit = limit("count", if is_sliding { "sliding_window" } else { "fixed_window" });
         limit.set("limit", whole(count)).set("window", format!("{}s", whole(window)));
         if !is_sliding {
@@ -141,31 +177,39 @@ impl<'n> Writer<'n> {
     }
 
     fn rate(&mut self, plugin: &Plugin<'_>) -> Option<Map> {
-        let (rate, burst) = (self.number(plugin, "rate")?, self.number(plugin, "burst")?);
+        let burst = self.number(plugin, "burst", NOT_NEGATIVE)?;
+        let rate = plugin.config.get("rate").and_then(decimal).as_deref().and_then(fraction);
+        let (count, seconds) = self.noted(plugin, "rate", rate)?;
         let mut limit = limit("requests", "leaky_bucket");
-        limit.set("rate", rate_of(rate));
+        limit.set("rate", rate_of(count, seconds));
         if plugin.config.is_true("nodelay") {
-            limit.set("burst", whole(burst).saturating_add(1));
+            if !burst.is_multiple_of(1_000) {
+                self.note(plugin, "burst", "weir's burst is a whole number, so it is rounded down", "");
+            }
+            limit.set("burst", (burst / 1_000).saturating_add(1));
             return Some(limit);
         }
-        let delay = burst.saturating_mul(1_000).checked_div(rate).unwrap_or(0);
-        if delay > LONGEST {
+        let micros = u128::from(burst).saturating_mul(1_000).saturating_mul(seconds.into());
+        let micros = micros.div_ceil(u128::from(count).max(1));
+        let longest = u128::from(LONGEST) * 1_000;
+        if micros > longest {
             self.note(plugin, "burst", "weir holds a request for at most a minute", "");
         }
-        if delay > 0 {
-            limit.set("max_delay", format!("{}ms", delay.min(LONGEST)));
+        if micros > 0 {
+            limit.set("max_delay", duration(micros.min(longest)));
         }
         Some(limit)
     }
 
-    fn connections(&mut self, plugin: &Plugin<'_>) -> Option<Map> {
-        let (conn, burst) = (self.number(plugin, "conn")?, self.number(plugin, "burst")?);
+    fn connections(&mut self, plugin: &Plugin<'_>, whole_plugin: &Plugin<'_>) -> Option<Map> {
+        let conn = self.number(plugin, "conn", POSITIVE)?;
+        let burst = self.number(plugin, "burst", NOT_NEGATIVE)?;
         let mut limit = limit("connections", "concurrency");
         limit.set("limit", whole(conn)).set("ttl", "10m");
         if burst > 0 {
             let why = "APISIX delays so many more connections and then lets them pass; in weir they wait until one ends";
             self.note(plugin, "burst", why, "Choose `max_wait` by how long clients wait");
-            let wait = self.number(plugin, "default_conn_delay")?.clamp(1_000, LONGEST);
+            let wait = self.number(whole_plugin, "default_conn_delay", NOT_NEGATIVE)?.clamp(1_000, LONGEST);
             let queue =
                 [("max_wait", format!("{wait}ms").into()), ("max_waiting", whole(burst).min(4_096).into())];
             limit.set("queue", Map::from(queue));
@@ -174,36 +218,46 @@ impl<'n> Writer<'n> {
     }
 
     /// The key by which it counts; `None` if weir does not know it.
-    fn key(&mut self, plugin: &Plugin<'_>, places: &Places) -> Option<Key> {
+    fn key(&mut self, plugin: &Plugin<'_>, is_rule: bool, places: &Places) -> Option<Key> {
         let config = plugin.config;
         let text = config.text_of("key");
         let text = if text.is_empty() { "remote_addr" } else { text };
+        let is_template = is_rule || config.text_of("key_type") == "var_combination";
+        let names = if is_template { variables(text) } else { vec![(text, false)] };
+        if is_rule && names.is_empty() {
+            let why = "APISIX skips a rule whose key has no variable, so it is not imported";
+            self.note(plugin, "key", why, "");
+        }
         if config.text_of("key_type") == "constant" {
             let literal = Map::from([("literal", text.into())]);
             return Some(Key { parts: vec![literal.into()], is_there: Test::Always });
         }
-        let names: Vec<&str> = if config.text_of("key_type") == "var_combination" {
-            text.split(|next: char| !(next.is_ascii_alphanumeric() || next == '_'))
-                .filter(|name| !name.is_empty())
-                .collect()
-        } else {
-            vec![text]
-        };
+        // Without a variable, all are empty.
         let mut key = Key { parts: Vec::new(), is_there: Test::NEVER };
-        for name in names {
+        for (name, has_default) in names {
             let Some((part, is_there)) = part(name, places) else {
                 let why = format!("weir does not know the variable {name:?}, so the plugin is not imported");
                 self.note(plugin, "key", why, "Name in the `subject` what tells clients apart");
                 return None;
             };
+            let is_of_route =
+                name == "route_id" && ["uri", "uris"].iter().any(|name| plugin.owner.get(name).is_some());
+            if ["server_addr", "route_id", "service_id"].contains(&name) && !is_of_route {
+                let why = "APISIX counts each value of this variable for itself, and weir counts all requests of the plugin together";
+                self.note(plugin, "key", why, "Name in the `subject` what tells them apart, such as `route`");
+            }
             if name == "consumer_name" {
-                let why = "APISIX counts what its authentication names; weir counts each credential";
+                let why = "APISIX counts what its authentication names, and an address without it; weir counts each credential, and those \
+                    without one together";
                 self.note(
                     plugin,
                     "key",
                     why,
                     "If a consumer has several credentials, name what is the same, such as `jwt_claim`",
                 );
+            }
+            if let Some((why, instead)) = places.note().filter(|_| name == "consumer_name") {
+                self.note(plugin, "key", why, instead);
             }
             if let Some(unreadable) = Notes::of_pair(name) {
                 let why = format!("to weir {unreadable}: such a request gets 403");
@@ -214,7 +268,7 @@ impl<'n> Writer<'n> {
             }
             key.parts.push(part.into());
             // The address counts if all of them are empty.
-            key.is_there = key.is_there.or(is_there);
+            key.is_there = if has_default { Test::Always } else { key.is_there.or(is_there) };
         }
         Some(key)
     }
@@ -225,13 +279,63 @@ impl<'n> Writer<'n> {
         if group.is_empty() {
             return None;
         }
-        let group = format!("{group}{ending}");
-        if let Some((_, first)) = self.groups.iter().find(|(other, _)| *other == group) {
+        let config = plugin.config.json();
+        if self.groups.iter().any(|(other, .., of_other)| other == group && *of_other != config) {
+            let why = "APISIX refuses a plugin that differs from another one of its group, so this one counts by itself";
+            self.note(plugin, "group", why, "Make them the same, or name another group");
+            return None;
+        }
+        let is_it = |(other, of, ..): &&(String, String, String, Value)| other == group && of == ending;
+        if let Some((_, _, first, _)) = self.groups.iter().find(is_it) {
             return Some(first.clone());
         }
-        self.groups.push((group, name.to_owned()));
+        self.groups.push((group.to_owned(), ending.to_owned(), name.to_owned(), config));
         None
     }
+
+    /// Returns the response for clients: the headers of limit-count are those of X-RateLimit.
+    fn response(&mut self, plugin: &Plugin<'_>) -> Map {
+        let config = plugin.config;
+        let mut response = Map::new();
+        let status = config.get("rejected_code").and_then(number).unwrap_or(503);
+        let is_allowed = (400..600).contains(&status);
+        if !is_allowed {
+            self.note(
+                plugin,
+                "rejected_code",
+                "weir rejects with 400 to 599, so it is 503",
+                "Choose a status",
+            );
+        }
+        response.set("status", if is_allowed { status } else { 503 });
+        if let Some(text) = config.get("rejected_msg").and_then(Node::text) {
+            let body = body(&serde_json::json!({"error_msg": text}).to_string());
+            response.set("format", "json").set("body", body);
+        }
+        let is_shown = plugin.name == "limit-count"
+            && (config.get("show_limit_quota_header").is_none() || config.is_true("show_limit_quota_header"));
+        response.set("headers", if is_shown { "x_ratelimit" } else { "none" });
+        response
+    }
+}
+
+/// The variables in a template, each with whether it has a default: `$name`, `${name}`, `${name ?? default}`. After a backslash, `$` is none.
+fn variables(template: &str) -> Vec<(&str, bool)> {
+    let mut found = Vec::new();
+    for (place, _) in template.match_indices('$') {
+        let (before, rest) = template.split_at(place);
+        let rest = rest.get(1..).unwrap_or_default();
+        let braced = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map(|(inner, _)| inner);
+        let inner = braced.unwrap_or_else(|| {
+            let is_end = |next: char| !(next.is_alphanumeric() || next == '_' || next == '.');
+            rest.find(is_end).map_or(rest, |end| rest.split_at(end).0)
+        });
+        let (name, has_default) = inner.split_once("??").map_or((inner, false), |(name, _)| (name, true));
+        if !before.ends_with('\\') && !name.trim().is_empty() {
+            found.push((name.trim(), has_default));
+        }
+    }
+    found
 }
 
 /// A variable of nginx as a part of the subject, and the requests that have it.
@@ -243,8 +347,11 @@ fn part(name: &str, places: &Places) -> Option<(Map, Test)> {
             Map::from([(field, Map::from([("name", name.into())]).into()), ("on_multiple", "first".into())]);
         (part, Test::Value(field, is_there))
     };
+    if name.eq_ignore_ascii_case("http_host") {
+        return Some(plain("host"));
+    }
     if let Some(header) = name.strip_prefix("http_") {
-        return Some(named("header", header.replace('_', "-")));
+        return Some(named("header", header.to_ascii_lowercase().replace('_', "-")));
     }
     if let Some(query) = name.strip_prefix("arg_") {
         return Some(named("query", query.to_owned()));
@@ -278,29 +385,21 @@ const fn whole(thousandths: u64) -> u64 {
     thousandths.div_ceil(1_000)
 }
 
-/// A rate of this number of thousandths of a request a second, as whole requests in a time.
-fn rate_of(rate: u64) -> String {
-    let units = [("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
-    let whole = units.into_iter().find_map(|(unit, millis)| {
-        let units = rate.saturating_mul(millis);
-        (units > 0 && units.is_multiple_of(1_000_000)).then(|| format!("{}/{unit}", units / 1_000_000))
-    });
-    whole.unwrap_or_else(|| format!("{}/1000s", rate.max(1)))
+/// A decimal number as so many requests in so many seconds. What is beyond the seventh decimal is cut off: weir's longest time is 366 days.
+fn fraction(text: &str) -> Option<(u64, u64)> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let part = part.get(..7).unwrap_or(part).trim_end_matches('0');
+    let count = format!("{whole}{part}").parse().ok()?;
+    let seconds = 10_u64.checked_pow(part.len().try_into().ok()?)?;
+    (1..=MAX_UNITS).contains(&count).then_some((count, seconds))
 }
 
-/// Returns the response for clients: APISIX's headers are those of X-RateLimit.
-fn response(config: &Node) -> Map {
-    let mut response = Map::new();
-    response.set(
-        "status",
-        config.get("rejected_code").and_then(number).filter(|status| *status >= 400).unwrap_or(503),
-    );
-    if let Some(text) = config.get("rejected_msg").and_then(Node::text) {
-        let body = serde_json::json!({"error_msg": text}).to_string();
-        response.set("format", "json").set("body", body);
-    }
-    let is_hidden =
-        config.get("show_limit_quota_header").is_some() && !config.is_true("show_limit_quota_header");
-    response.set("headers", if is_hidden { "none" } else { "x_ratelimit" });
-    response
+/// A rate in the shortest unit of which it has a whole number.
+fn rate_of(count: u64, seconds: u64) -> String {
+    let units = [("s", 1), ("m", 60), ("h", 3_600)];
+    let whole = units.into_iter().find_map(|(unit, length)| {
+        let units = count.saturating_mul(length);
+        units.is_multiple_of(seconds).then(|| format!("{}/{unit}", units / seconds))
+    });
+    whole.unwrap_or_else(|| format!("{count}/{seconds}s"))
 }

@@ -88,6 +88,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let plugins = plugins(*file, owner, &mut notes).into_iter().filter(|plugin| !plugin.is_off);
             found.extend(plugins.map(|plugin| (plugin, Test::Always, Places::joined(&places))));
         }
+        note_metadata(*file, root, &mut notes);
         for owner in root.list("consumers").iter().chain(root.list("consumer_groups")) {
             note_consumer(*file, owner, &mut notes);
         }
@@ -149,6 +150,16 @@ fn all_routes<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Route<'
             Route { file, node, service }
         }));
     }
+    for Route { file, node, .. } in &found {
+        for (field, list) in [("service_id", "services"), ("plugin_config_id", "plugin_configs")] {
+            let Some((place, id)) = node.field(field) else { continue };
+            if let (Some(name), None) = (id.text_or_number(), by_id(roots, list, &Some(id))) {
+                let why = format!("the files have no {name:?} among the {list}");
+                let instead = "If it limits, import the file that has it, too";
+                notes.add(Note::at(*file, place.line, field, why, instead));
+            }
+        }
+    }
     found.retain(|Route { file, node, .. }| {
         let is_off = matches!(node.get("status").and_then(number), Some(0));
         if is_off {
@@ -207,6 +218,13 @@ fn places(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) -> Pla
             let instead = "Name the places in the `credential` of the policies";
             notes.add(Note::at(route.file, place.line, name, why, instead));
         }
+        if let Some((place, _)) = config.field("cookie") {
+            let why = "weir's `credential` does not read cookies, so tokens in a cookie are not told apart";
+            notes.add(Note::at(route.file, place.line, name, why, "Write `cookie` as the `subject`"));
+        }
+        if name == "hmac-auth" {
+            found.sign();
+        }
         let said = |field: &str, default: &str| match config.text_of(field) {
             "" => default.to_owned(),
             said => said.to_owned(),
@@ -247,6 +265,18 @@ fn plugins<'a>(file: usize, owner: &'a Node, notes: &mut Notes) -> Vec<Plugin<'a
         }
     }
     found
+}
+
+/// Notes names of headers: by the name of a plugin in an object, or in a list by the field `id`.
+fn note_metadata(file: usize, root: &Node, notes: &mut Notes) {
+    let Some(metadata) = root.get("plugin_metadata") else { return };
+    let listed = metadata.items().iter().map(|item| (item.text_of("id"), item.place, item));
+    let named = metadata.fields().iter().map(|(name, place, value)| (name.as_str(), *place, value));
+    for (name, place, value) in listed.chain(named).filter(|(name, ..)| KINDS.contains(name)) {
+        notes.read(value);
+        let why = "weir's headers have its own names";
+        notes.add(Note::at(file, place.line, name, why, "Choose them by `response: {headers}`"));
+    }
 }
 
 fn note_consumer(file: usize, owner: &Node, notes: &mut Notes) {

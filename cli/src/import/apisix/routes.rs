@@ -5,9 +5,10 @@
 use core::cmp::Reverse;
 
 use super::super::notes::{Note, Notes};
-use super::super::test::{PathTest, RankOfHost, Test, network, rank_of_host};
+use super::super::test::{PathTest, RankOfHost, Test, escaped, network, rank_of_host, without_port};
 use super::{Plugin, Route};
 use crate::document::Node;
+use crate::tree::{Map, Tree};
 use weir::request::client_ip::Network;
 
 /// The fields of a route that are imported, or that do not say which requests have it.
@@ -24,7 +25,8 @@ pub struct Entry {
     rank: Rank,
 }
 
-type Rank = (RankOfHost, Reverse<bool>, Reverse<usize>, Reverse<i64>);
+/// The longest text before a `*` comes first; of two with one, the priority decides, and then the longer path.
+type Rank = (RankOfHost, Reverse<bool>, Reverse<usize>, Reverse<i64>, Reverse<usize>);
 
 /// The entries of all routes, in the order in which they are tried. `run` are the plugins of each route.
 pub fn entries(routes: &[Route<'_>], run: &[Vec<Plugin<'_>>], notes: &mut Notes) -> Vec<Entry> {
@@ -62,15 +64,38 @@ fn of_route(
     for name in &unread {
         notes.add(note_unread(*file, node, name, has_limits));
     }
-    let is_partial = !unread.is_empty();
+    let mut is_partial = !unread.is_empty();
+    if let Some(host) = hosts.iter().find(|host| without_port(host) != host.as_str()) {
+        is_partial = true;
+        let why = "weir tests no port, so the route's limits apply at each, beside those of other routes";
+        notes.add(Note::at(
+            *file,
+            node.place_of("hosts").line,
+            host,
+            why,
+            "Load the policy only in the listener of this port",
+        ));
+    }
     let priority = node.get("priority").and_then(Node::text_or_number);
     let priority = priority.and_then(|text| text.parse().ok()).unwrap_or(0);
     let entry = |path: &str, hosts: &Test, rank_of_hosts| {
-        let (test, is_exact) = match path.split_once('*') {
-            Some((prefix, _)) => (PathTest::Prefix(prefix.to_owned()), false),
-            None => (PathTest::Exact(path.to_owned()), true),
+        let (test, length) = match path.split_once('*') {
+            None => (PathTest::Exact(path.to_owned()), None),
+            // A segment that begins with `*` is any text, also with slashes.
+            Some((before, _)) if path.trim_end_matches('*').contains("/*") => {
+                let any = |part: &str| if part.starts_with('*') { String::from(".*") } else { escaped(part) };
+                let parts: Vec<String> = path.split('/').map(any).collect();
+                (PathTest::regex(parts.join("/")), Some(before.len()))
+            }
+            Some((before, _)) => (PathTest::Prefix(before.to_owned()), Some(before.len())),
         };
-        let rank = (rank_of_hosts, Reverse(is_exact), Reverse(path.len()), Reverse(priority));
+        let rank = (
+            rank_of_hosts,
+            Reverse(length.is_none()),
+            Reverse(length.unwrap_or(0)),
+            Reverse(priority),
+            Reverse(path.len()),
+        );
         Entry { route, requests: hosts.clone().and(requests.clone()).and(Test::path(test)), is_partial, rank }
     };
     let paths = texts(node, "uri", "uris");
@@ -82,16 +107,25 @@ fn of_route(
     paths.iter().flat_map(|path| hosts.iter().map(|(rank, test)| entry(path, test, *rank))).collect()
 }
 
-/// The hosts of a route: those that are looked for at once, and when.
+/// The hosts of a route: those that are looked for at once, and when. `*` comes before a route without hosts.
 fn by_rank(hosts: &[String]) -> Vec<(RankOfHost, Test)> {
-    let is_any = hosts.is_empty() || hosts.iter().any(|host| host == "*");
-    if is_any {
+    if hosts.is_empty() {
         return vec![(RankOfHost::Rest, Test::Always)];
     }
-    let mut hosts: Vec<String> = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+    let mut hosts: Vec<String> = hosts.iter().map(|host| without_port(host).to_ascii_lowercase()).collect();
     hosts.sort_by_key(|host| rank_of_host(host));
     let same = hosts.chunk_by(|one, other| rank_of_host(one) == rank_of_host(other));
-    same.filter_map(|same| Some((rank_of_host(same.first()?), Test::Host(same.to_vec())))).collect()
+    let test = |host: &String| match host.strip_prefix('*') {
+        Some("") => Test::Always,
+        // The end of a name, which need not be a whole label.
+        Some(end) if !end.starts_with('.') => {
+            let path: Vec<Tree> = vec!["request".into(), "host".into()];
+            let regex = format!("(?i).*{}(?::[0-9]+)?", escaped(end));
+            Test::Value("attribute", Map::from([("path", path.into()), ("regex", regex.into())]))
+        }
+        _ => Test::Host(vec![host.clone()]),
+    };
+    same.filter_map(|same| Some((rank_of_host(same.first()?), Test::any_of(same.iter().map(test))))).collect()
 }
 
 /// The conditions of a route that are not read.

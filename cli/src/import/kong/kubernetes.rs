@@ -141,14 +141,17 @@ impl<'a> Cluster<'a, '_> {
         let Some(spec) = of.root.get("spec") else { return };
         let mut add = |host: &'a str, place: Place, paths: Vec<String>, backend: Option<&Node>| {
             let service = backend.and_then(|backend| backend.get("service"));
-            let name = service.map(|service| service.text_of("name")).unwrap_or_default();
-            let backends = vec![(id(of.namespace(), name), written(service.and_then(|of| of.get("port"))))];
+            // Before networking.k8s.io/v1, both were fields of the backend.
+            let old = |name| backend.map(|backend| backend.text_of(name)).unwrap_or_default();
+            let name = service.map_or(old("serviceName"), |service| service.text_of("name"));
+            let port = service.or(backend).and_then(|of| of.get("port").or_else(|| of.get("servicePort")));
+            let backends = vec![(id(of.namespace(), name), written(port))];
             let hosts = Some(host).filter(|host| !host.is_empty()).into_iter().collect();
             let key = format!("{host} {backends:?}");
             let (methods, headers, plugins) = (Vec::new(), Vec::new(), Vec::new());
             collect(&mut routes, Route { key, place, hosts, paths, methods, headers, backends, plugins });
         };
-        if let Some((place, backend)) = spec.field("defaultBackend") {
+        if let Some((place, backend)) = spec.field("defaultBackend").or_else(|| spec.field("backend")) {
             add("", place, vec![String::from("/")], Some(backend));
         }
         for rule in spec.list("rules") {
@@ -159,11 +162,13 @@ impl<'a> Cluster<'a, '_> {
                     "Prefix" if base.is_empty() => vec![String::from("/")],
                     "Prefix" => vec![format!("/{base}/"), format!("~/{base}$")],
                     "Exact" => vec![format!("~/{}$", path.trim_start_matches('/'))],
-                    _ => vec![match path.strip_prefix(prefix.unwrap_or("/~")) {
-                        Some(expression) => format!("~{expression}"),
-                        None => path.to_owned(),
-                    }],
+                    _ => vec![path.to_owned()],
                 };
+                let paths = paths.into_iter().map(|path| match path.strip_prefix(prefix.unwrap_or("/~")) {
+                    Some(expression) => format!("~{expression}"),
+                    None => path,
+                });
+                let paths = paths.collect();
                 add(rule.text_of("host"), node.place, paths, node.get("backend"));
             }
         }
@@ -213,10 +218,11 @@ impl<'a> Cluster<'a, '_> {
                     (header.text_of("name").to_owned(), header.place, values)
                 };
                 let differ = ["method", "headers", "queryParams"].map(|name| written(one.get(name)));
+                let filters = written(rule.get("filters"));
                 collect(
                     &mut routes,
                     Route {
-                        key: format!("{backends:?} {plugins:?} {differ:?}"),
+                        key: format!("{backends:?} {filters} {differ:?}"),
                         place: one.place,
                         hosts: spec.list("hostnames").iter().filter_map(Node::text).collect(),
                         paths,
@@ -249,8 +255,9 @@ impl<'a> Cluster<'a, '_> {
                 own if own.is_empty() => route.methods,
                 own => own,
             };
-            let headers = route.headers.into_iter().chain(headers(of)).collect();
-            let fields = vec![
+            let headers = Some(headers(of)).filter(|own| !own.is_empty()).unwrap_or(route.headers);
+            let at_snis = of.annotation("konghq.com/snis").map_or(place, |(place, _)| place);
+            let mut fields = vec![
                 ("id", text(place, &name)),
                 ("name", text(place, &of.name())),
                 ("service", text(place, &service)),
@@ -258,18 +265,11 @@ impl<'a> Cluster<'a, '_> {
                 ("paths", texts(place, route.paths.iter().map(String::as_str))),
                 ("methods", texts(place, methods)),
                 ("headers", Node::new(place, Content::Object(headers))),
+                ("snis", texts(at_snis, of.listed("konghq.com/snis"))),
             ];
-            let mut node = object(place, fields);
-            for (annotation, field) in
-                [("konghq.com/snis", "snis"), ("konghq.com/regex-priority", "regex_priority")]
-            {
-                if let (Some((place, value)), Content::Object(fields)) =
-                    (of.annotation(annotation), &mut node.content)
-                {
-                    fields.push((field.to_owned(), place, value.clone()));
-                }
-            }
-            self.made.push((of.file, "routes", node));
+            let priority = of.annotation("konghq.com/regex-priority");
+            fields.extend(priority.map(|(_, value)| ("regex_priority", value.clone())));
+            self.made.push((of.file, "routes", object(place, fields)));
         }
     }
 
@@ -345,8 +345,9 @@ fn headers(of: &Object<'_>) -> Vec<(String, Place, Node)> {
     let separator =
         of.annotation("konghq.com/headers-separator").and_then(|(_, value)| value.text()).unwrap_or(",");
     let all = of.annotations().iter().filter_map(|(name, place, value)| {
-        let name = name.strip_prefix("konghq.com/headers.")?;
-        Some((name.to_owned(), *place, texts(*place, value.text()?.split(separator).map(str::trim))))
+        let name = name.strip_prefix("konghq.com/headers.").filter(|name| !name.is_empty())?;
+        let value = value.text().filter(|value| !value.is_empty())?;
+        Some((name.to_owned(), *place, texts(*place, value.split(separator).map(str::trim))))
     });
     all.collect()
 }

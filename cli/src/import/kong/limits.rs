@@ -2,10 +2,12 @@
 //! The limits of a plugin, and the keys by which it counts.
 
 use super::super::credential::Places;
+use super::super::nginx::unique;
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
-use super::super::thousandths;
-use super::{Plugin, number};
+use super::super::{body, thousandths};
+use super::Plugin;
+use super::routes::name_of_header;
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 use weir::limit::MAX_UNITS;
@@ -22,17 +24,19 @@ const PERIODS: [(&str, &str, &str); 6] = [
 
 /// The fields of a plugin, and of its `config`, that are imported, or that weir handles in its own way. weir's `store` replaces those for
 /// Redis.
-const PLUGIN: &str =
-    "name config enabled route service protocols id tags created_at updated_at instance_name ordering";
+const PLUGIN: &str = "name config _config enabled route service protocols id tags created_at updated_at instance_name ordering";
 const KNOWN: &str = "second minute hour day month year limit window_size window_type identifier limit_by header_name path policy strategy \
     fault_tolerant hide_client_headers error_code error_message sync_rate namespace redis* dictionary_name lock_dictionary_name \
     disable_penalty retry_after_jitter_max=0 enforce_consumer_groups=false";
+
+/// weir's longest window, in milliseconds.
+const LONGEST: u64 = 366 * 86_400_000;
 
 /// The policies of a plugin: of requests that lack what Kong counts by, it counts those of an address.
 pub fn policies(
     plugin: &Plugin<'_>,
     (name, comment): (&str, String),
-    (requests, places): (&Test, &Places),
+    (requests, places, has_service): (&Test, &Places, bool),
     take: &mut dyn FnMut(String) -> String,
     notes: &mut Notes,
 ) -> Vec<Map> {
@@ -58,10 +62,10 @@ pub fn policies(
         note(kind, "it has no limit", "Correct it");
         return Vec::new();
     }
-    let response = response(config);
+    let response = response(config, &mut note);
     let denies = config.get("fault_tolerant").is_some() && !config.is_true("fault_tolerant");
     let mut made = Vec::new();
-    for (part, requests) in subjects(config, is_advanced, (requests, places), &mut note) {
+    for (part, requests) in subjects(config, is_advanced, (requests, places, has_service), &mut note) {
         let mut policy = Map::new();
         let ending = if made.is_empty() { "" } else { "-address" };
         policy.commented("name", vec![comment.clone()], take(format!("{name}{ending}")));
@@ -87,7 +91,7 @@ fn note_others(config: &Node, is_advanced: bool, note: &mut dyn FnMut(&str, &str
         let why = "each node of Kong counts for itself, and all proxies with weir count together";
         note(local, why, "If the limit was meant for one node of several, multiply it by their number");
     }
-    if config.get("sync_rate").and_then(number).is_some_and(|rate| rate > 0) {
+    if config.get("sync_rate").and_then(thousandths).is_some_and(|rate| rate > 0) {
         note(
             "sync_rate",
             "Kong counts in the background, and may admit more; weir counts each request exactly",
@@ -116,7 +120,7 @@ fn periods(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
         let Some(node) = config.get(period) else { continue };
         let Some(units) = units(node) else {
             if node.text_or_number().is_some() {
-                note(period, "it is no number above 0, so it is not imported", "Correct it");
+                note(period, "it is no number from 1 to 10^12, so it is not imported", "Correct it");
             }
             continue;
         };
@@ -140,21 +144,22 @@ fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
             "Correct it",
         );
     }
-    let sizes = config.list("window_size").iter().map(number);
+    let sizes = config.list("window_size").iter().map(thousandths);
     let limits = config.list("limit").iter().map(units);
-    let mut found = Vec::new();
+    let (mut found, mut names) = (Vec::new(), Vec::new());
     for (size, units) in sizes.zip(limits) {
-        let (Some(size), Some(units)) = (size, units) else {
-            note(
-                "limit",
-                "one of its numbers, or its window, is none above 0, so it is not imported",
-                "Correct it",
-            );
+        let (Some(millis @ 1..=LONGEST), Some(units)) = (size, units) else {
+            let why = "one of its numbers is none from 1 to 10^12, or its window none of 1ms to 366d, so it is not imported";
+            note("limit", why, "Correct it");
             continue;
         };
+        let size =
+            if millis.is_multiple_of(1_000) { format!("{}s", millis / 1_000) } else { format!("{millis}ms") };
         let algorithm = if is_fixed { "fixed_window" } else { "sliding_window" };
-        let mut limit = window(&format!("per-{size}s"), algorithm, units);
-        limit.set("window", format!("{size}s"));
+        let name = unique(format!("per-{size}"), &names);
+        let mut limit = window(&name, algorithm, units);
+        limit.set("window", size);
+        names.push(name);
         found.push(limit);
     }
     found
@@ -164,7 +169,7 @@ fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
 fn subjects(
     config: &Node,
     is_advanced: bool,
-    (requests, places): (&Test, &Places),
+    (requests, places, has_service): (&Test, &Places, bool),
     note: &mut dyn FnMut(&str, &str, &str),
 ) -> Vec<(Map, Test)> {
     let field = if is_advanced { "identifier" } else { "limit_by" };
@@ -172,9 +177,13 @@ fn subjects(
     let literal = |text: &str| Map::from([("literal", text.into())]);
     match config.text_of(field) {
         "ip" => vec![(address(), requests.clone())],
-        "service" => vec![(literal("service"), requests.clone())],
+        "service" if has_service => vec![(literal("service"), requests.clone())],
+        "service" => vec![(address(), requests.clone())],
+        "header" if config.text_of("header_name").eq_ignore_ascii_case("host") => {
+            vec![(Map::from([("host", Map::new().into())]), requests.clone())]
+        }
         "header" => {
-            let name = config.text_of("header_name").to_ascii_lowercase();
+            let name = name_of_header(config.text_of("header_name"));
             let is_there = Map::from([("name", name.as_str().into()), ("present", true.into())]);
             let is_there = Test::Value("header", is_there);
             let header = Map::from([("name", name.into())]);
@@ -209,19 +218,26 @@ fn subjects(
                 why,
                 "If a consumer has several credentials, name what is the same, such as `jwt_claim`",
             );
+            if let Some((why, instead)) = places.note() {
+                note(field, why, instead);
+            }
             vec![(places.part(), requests.clone())]
         }
     }
 }
 
 /// Returns the response for clients: Kong's headers are those of X-RateLimit, with a name for each period.
-fn response(config: &Node) -> Map {
+fn response(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Map {
     let mut response = Map::new();
-    if let Some(status) = config.get("error_code").and_then(number).filter(|status| *status != 429) {
-        response.set("status", status);
+    match config.get("error_code").and_then(thousandths) {
+        None | Some(429_000) => {}
+        Some(status) if (400_000..600_000).contains(&status) && status.is_multiple_of(1_000) => {
+            response.set("status", status / 1_000);
+        }
+        Some(_) => note("error_code", "a status for rejections is 400 to 599, so it is 429", "Correct it"),
     }
     if let Some(text) = config.get("error_message").and_then(Node::text) {
-        let body = serde_json::json!({"message": text}).to_string();
+        let body = body(&serde_json::json!({"message": text}).to_string());
         response.set("format", "json").set("body", body);
     }
     response.set("headers", if config.is_true("hide_client_headers") { "none" } else { "x_ratelimit" });

@@ -21,11 +21,9 @@ use super::nginx::{name_of, unique};
 use super::notes::{Note, Notes};
 use super::test::Test;
 use super::{Imported, Output};
-use crate::document::Node;
+use crate::document::{Content, Node};
 use crate::tree::{Map, Tree};
 use routes::Entry;
-
-pub use super::ratelimit::number;
 
 /// The files to import.
 #[derive(Args)]
@@ -84,22 +82,47 @@ struct Gateway<'a> {
 
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
-    let files = super::read(&arguments.files, 0, &mut notes)?;
+    let mut files = super::read(&arguments.files, 0, &mut notes)?;
+    for root in files.iter_mut().flat_map(|file| file.documents.iter_mut()) {
+        if let Some(shared) = root.get("_plugin_configs").cloned() {
+            complete(root, &shared);
+        }
+    }
+    files.iter().flat_map(|file| &file.documents).for_each(|root| {
+        root.get("_plugin_configs").into_iter().for_each(|shared| notes.read(shared));
+    });
     let made = kubernetes::declarative(&files, &mut notes);
     let roots = super::chosen(&files, &made);
     let mut gateway = Gateway::default();
     roots.iter().for_each(|(file, root)| gateway.add_services(*file, root));
     roots.iter().for_each(|(file, root)| gateway.add_routes(*file, root));
     roots.iter().for_each(|(file, root)| gateway.add_plugins(*file, root, &mut notes));
-    let entries = routes::entries(&gateway.routes, &mut notes);
+    // Kong migrates these formats, in which an expression looks like any other path.
+    let is_old = |file: usize| {
+        let root = files.get(file).and_then(|file| file.documents.first());
+        let version = root.and_then(|root| root.get("_format_version")).and_then(Node::text_or_number);
+        version.is_some_and(|version| ["1.1", "2.1"].contains(&version.as_str()))
+    };
+    let entries = routes::entries(&gateway.routes, (&is_old, &|route| gateway.is_off(route)), &mut notes);
     let (mut policies, mut names, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     for (number, plugin) in gateway.plugins.iter().enumerate() {
         let places = gateway.places(plugin, &mut notes);
         let scopes = gateway.scopes(plugin);
         if gateway.requests(number, &entries, None).is_never() {
-            let why = "no request has it: each of its routes has a plugin of its own, or it has none";
+            let why = "no request has it: each of its routes has a plugin of its own or is of a service that is off, or it has none";
             notes.add(Note::at(plugin.file, plugin.node.place.line, plugin.node.text_of("name"), why, ""));
             continue;
+        }
+        if gateway.routes.is_empty() && plugin.service.is_some() {
+            let why = "the files have no routes, so its limits apply to all requests";
+            let instead = "Import the file that has the routes, too";
+            notes.add(Note::at(
+                plugin.file,
+                plugin.node.place.line,
+                plugin.node.text_of("name"),
+                why,
+                instead,
+            ));
         }
         for service in scopes {
             let requests = gateway.requests(number, &entries, service);
@@ -115,10 +138,11 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                 names.push(name.clone());
                 name
             };
+            let has_service = gateway.has_service(plugin, service);
             let mut made = limits::policies(
                 plugin,
                 (&name_of(&scope), comment),
-                (&requests, &places),
+                (&requests, &places, has_service),
                 &mut names_taken,
                 &mut notes,
             );
@@ -133,6 +157,26 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     }
     let policies: Vec<Tree> = policies.into_iter().map(Tree::from).collect();
     Ok(Imported { configuration: Map::from([("policies", policies.into())]), files, notes })
+}
+
+/// Adds what plugins share with others in the files of deck: `_config` names it. Their own fields win.
+fn complete(node: &mut Node, shared: &Node) {
+    let name = node.fields().iter().find(|(name, ..)| name == "_config").and_then(|(.., name)| name.text());
+    let named = name.and_then(|name| shared.get(name)).cloned();
+    match &mut node.content {
+        Content::Scalar(_) => {}
+        Content::List(items) => items.iter_mut().for_each(|item| complete(item, shared)),
+        Content::Object(fields) => {
+            let Some(named) = named else {
+                return fields.iter_mut().for_each(|(.., value)| complete(value, shared));
+            };
+            let own =
+                fields.iter().rposition(|(name, ..)| name == "config").map(|place| fields.remove(place).2);
+            let all = own.iter().chain([&named]).flat_map(Node::fields);
+            let all = all.rev().map(|(name, place, value)| (name.clone(), *place, value.clone())).collect();
+            fields.push((String::from("config"), named.place, Node::new(named.place, Content::Object(all))));
+        }
+    }
 }
 
 /// Lets the policies of plugins with one `namespace` count together, as in Kong. `shared` are the first ones of each, by their names.
@@ -266,23 +310,48 @@ impl<'a> Gateway<'a> {
     /// Returns the places in which the plugins for the same requests look for a credential.
     fn places(&self, plugin: &Plugin<'_>, notes: &mut Notes) -> Places {
         let mut found = Places::default();
-        let empty = Node::empty();
+        let by = |field: &str| plugin.node.at(&["config", field]).and_then(Node::text);
+        let by = by("limit_by").or(by("identifier")).unwrap_or("consumer");
+        if !["consumer", "credential"].contains(&by) {
+            return found;
+        }
         for auth in &self.authentication {
             let is_same = self.routes.is_empty()
                 || (0..self.routes.len())
                     .any(|route| self.applies(auth, route) && self.applies(plugin, route));
             let known = AUTHENTICATION.iter().find(|(name, ..)| *name == auth.node.text_of("name"));
             let (Some((_, headers, query)), true) = (known, is_same) else { continue };
-            let config = auth.node.get("config").unwrap_or(&empty);
-            let names: Vec<&str> = config.list("key_names").iter().filter_map(Node::text).collect();
+            let config = auth.node.get("config").unwrap_or(auth.node);
             let is_on = |field: &str| config.get(field).is_none() || config.is_true(field);
-            let of = |field, defaults: &[&'static str]| match is_on(field) {
-                false => Vec::new(),
-                true if names.is_empty() => defaults.to_vec(),
-                true => names.clone(),
+            let of = |field, fields: [&str; 3], defaults: &[&'static str]| {
+                // A name, or a list of them, which may be empty.
+                let own =
+                    fields.iter().filter_map(|name| config.get(name)).find_map(|of| match &of.content {
+                        Content::List(items) => Some(items.iter().filter_map(Node::text).collect::<Vec<_>>()),
+                        _ => of.text().map(|name| vec![name]),
+                    });
+                if is_on(field) { own.unwrap_or_else(|| defaults.to_vec()) } else { Vec::new() }
             };
-            of("key_in_header", headers).iter().for_each(|name| found.add(name, ""));
-            of("key_in_query", query).iter().for_each(|name| found.add("", name));
+            let names = of("key_in_header", ["key_names", "header_names", "auth_header_name"], headers);
+            names.iter().for_each(|name| found.add(name, ""));
+            let names = of("key_in_query", ["key_names", "uri_param_names", ""], query);
+            names.iter().for_each(|name| found.add("", name));
+            if known.is_some_and(|(name, ..)| *name == "hmac-auth") {
+                found.sign();
+            }
+            if let Some((place, _)) =
+                config.field("cookie_names").filter(|(_, names)| !names.items().is_empty())
+            {
+                let why =
+                    "weir's `credential` does not read cookies, so tokens in a cookie are not told apart";
+                notes.add(Note::at(
+                    auth.file,
+                    place.line,
+                    "cookie_names",
+                    why,
+                    "Write `cookie` as the `subject`",
+                ));
+            }
             if config.is_true("key_in_body") {
                 let why = "weir's `credential` does not read bodies, so keys in a body are not told apart";
                 let instead = "Write `body_form` or `body_json` as the `subject`";
@@ -303,11 +372,23 @@ impl<'a> Gateway<'a> {
         (0..self.services.len()).map(|service| Some(Some(service))).chain([Some(None)]).collect()
     }
 
+    /// True if Kong does not know a route because its service is off.
+    fn is_off(&self, route: usize) -> bool {
+        let service = self.services_of.get(route).copied().flatten().and_then(|of| self.services.get(of));
+        service.is_some_and(|service| service.get("enabled").is_some() && !service.is_true("enabled"))
+    }
+
+    /// False if no request of a plugin has a service. `service` is the one for which it counts apart.
+    fn has_service(&self, plugin: &Plugin<'_>, service: Option<Option<usize>>) -> bool {
+        let of_route = plugin.route.and_then(|route| self.services_of.get(route).copied());
+        plugin.service.is_some() || service.or(of_route) != Some(None)
+    }
+
     /// The requests that a plugin is for, or those of a service among them: of the plugins of one kind, Kong runs the one that is most
     /// particular.
     fn requests(&self, plugin: usize, entries: &[Entry], of_service: Option<Option<usize>>) -> Test {
         let Some(own) = self.plugins.get(plugin) else { return Test::NEVER };
-        if entries.is_empty() {
+        if self.routes.is_empty() {
             return Test::Always;
         }
         let runs = |route: usize| {
@@ -323,7 +404,9 @@ impl<'a> Gateway<'a> {
             // Kong answers 404 to requests that have no route.
             return Test::any_of(entries.iter().map(|entry| entry.requests.clone()));
         }
-        Test::first_match(entries.iter().map(|entry| (&entry.requests, runs(entry.route))))
+        // Where it is not known that a route has a request, another's limits stay.
+        let known = entries.iter().filter(|entry| !entry.is_partial || runs(entry.route));
+        Test::first_match(known.map(|entry| (&entry.requests, runs(entry.route))))
     }
 
     /// Returns the name for a policy: the object that the plugin is for. `service` is the one for which it counts apart.

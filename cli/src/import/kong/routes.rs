@@ -3,8 +3,9 @@
 
 use core::cmp::Reverse;
 
+use super::super::nginx::host_test;
 use super::super::notes::{Note, Notes};
-use super::super::test::{PathTest, Test, whole};
+use super::super::test::{PathTest, Test, whole, without_port};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
@@ -17,24 +18,103 @@ pub struct Entry {
     /// The number of its route.
     pub route: usize,
     pub requests: Test,
+    /// True if it is for some of `requests` only, by a condition that is not read.
+    pub is_partial: bool,
     rank: Rank,
 }
 
-/// Routes are tried in this order: with more kinds of tests first, then with hosts that have no `*`, then with more headers, then expressions,
-/// then longer paths.
-type Rank = (Reverse<usize>, Reverse<bool>, Reverse<usize>, Reverse<bool>, Reverse<u64>, Reverse<usize>);
+/// Routes are tried in this order: expressions of the router by their priority, then with more kinds of tests first, then with hosts that
+/// have no `*`, then with more headers, then regular expressions by their priority, then longer paths.
+type Rank = (
+    Reverse<Option<i64>>,
+    Reverse<usize>,
+    Reverse<bool>,
+    Reverse<usize>,
+    Reverse<Option<i64>>,
+    Reverse<usize>,
+);
 
-/// The entries of all routes, in the order in which they are tried.
-pub fn entries(routes: &[(usize, &Node)], notes: &mut Notes) -> Vec<Entry> {
+/// Says something of the files, or of the routes, by their numbers.
+type Says<'a> = &'a dyn Fn(usize) -> bool;
+
+/// The entries of all routes, in the order in which they are tried. `is_old` says which files have the paths of Kong before 3.0, and `is_off`
+/// which routes Kong does not know.
+pub fn entries(
+    routes: &[(usize, &Node)],
+    (is_old, is_off): (Says<'_>, Says<'_>),
+    notes: &mut Notes,
+) -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
-    for (number, (file, node)) in routes.iter().enumerate() {
-        all.extend(of_route(number, *file, node, notes));
+    for (number, (file, node)) in routes.iter().enumerate().filter(|(number, _)| !is_off(*number)) {
+        all.extend(of_route(number, *file, node, is_old(*file), notes));
     }
     all.sort_by_key(|entry| entry.rank);
+    note_ties(routes, &all, notes);
     all
 }
 
-fn of_route(route: usize, file: usize, node: &Node, notes: &mut Notes) -> Vec<Entry> {
+/// The first entries of a rank that are compared with each later one.
+const MAX_COMPARED: usize = 64;
+
+/// Notes routes that have one rank and may have the same requests, and those that Kong's router tries before others of a higher rank.
+/// Values of one header are taken for different ones.
+fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
+    let known: Vec<&Entry> = all.iter().filter(|entry| !entry.is_partial).collect();
+    for (place, entry) in known.iter().enumerate() {
+        let (.., Reverse(headers), Reverse(priority), _) = entry.rank;
+        let before = || known.iter().take(place).rev().filter(move |other| other.route != entry.route);
+        let mut same = before().take_while(|other| other.rank == entry.rank).take(MAX_COMPARED);
+        let is_known = headers == 0 || priority.is_some();
+        let is_tie = |other: &Entry| {
+            other.requests == entry.requests || is_known && other.requests.overlaps(&entry.requests)
+        };
+        let said = if same.any(|other| is_tie(other)) {
+            let why = "Kong does not say which of two routes has a request that both match; here it is the first one";
+            Some((why, "Let them differ, expressions by their `regex_priority`"))
+        } else if before()
+            .any(|other| other.shipped() < entry.shipped() && other.requests.overlaps(&entry.requests))
+        {
+            let why = "Kong's router `traditional_compatible` tries it before a route with more conditions, although Kong documents the opposite; \
+                weir does as documented";
+            Some((why, "Send a request that both match to Kong, and let the routes differ"))
+        } else {
+            None
+        };
+        if let (Some((why, instead)), Some((file, node))) = (said, routes.get(entry.route)) {
+            notes.add(Note::at(*file, node.place_of("paths").line, "paths", why, instead));
+        }
+    }
+}
+
+impl Entry {
+    /// The priority that Kong's `traditional_compatible` computes in fact (Kong's issue 14457): most parts of it are numbers of 32 bits, so they
+    /// are shifted by too few bits, and large ones are negative.
+    fn shipped(&self) -> (bool, bool, u64) {
+        let (
+            _,
+            Reverse(kinds),
+            Reverse(has_plain_hosts),
+            Reverse(headers),
+            Reverse(priority),
+            Reverse(length),
+        ) = self.rank;
+        let part = |number: usize, bits: u32| u64::try_from(number).unwrap_or(0).wrapping_shl(bits);
+        let priority_part = priority.and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
+        let low = part(kinds, 29) | part(headers, 20) | part(priority_part, 19) | part(length, 0);
+        let low = low & u64::from(u32::MAX);
+        let is_negative = low > u64::from(i32::MAX.unsigned_abs());
+        (is_negative || has_plain_hosts, is_negative || priority.is_some(), low)
+    }
+}
+
+fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut Notes) -> Vec<Entry> {
+    let protocols = texts(node, "protocols");
+    if !protocols.is_empty()
+        && protocols.iter().all(|name| ["tcp", "tls", "tls_passthrough", "udp"].contains(&name.as_str()))
+    {
+        // It has no requests.
+        return Vec::new();
+    }
     notes.unread(file, node, ROUTE);
     let mut requests = Test::Always;
     let mut kinds = 0_usize;
@@ -42,9 +122,16 @@ fn of_route(route: usize, file: usize, node: &Node, notes: &mut Notes) -> Vec<En
         kinds = kinds.saturating_add(1);
         *requests = core::mem::replace(requests, Test::Always).and(test);
     };
+    let mut is_partial = false;
     let hosts = texts(node, "hosts");
     if !hosts.is_empty() && hosts.iter().all(|host| host != "*") {
-        add(&mut requests, Test::Host(of_hosts(node, file, &hosts, notes)));
+        add(&mut requests, Test::any_of(hosts.iter().map(|host| host_test(without_port(host), true))));
+        if let Some(host) = hosts.iter().find(|host| without_port(host) != host.as_str()) {
+            is_partial = true;
+            let why = "weir tests no port, so the route's limits apply at each, beside those of other routes";
+            let line = node.place_of("hosts").line;
+            notes.add(Note::at(file, line, host, why, "Load the policy only in the listener of this port"));
+        }
     }
     let has_plain_hosts = !hosts.is_empty() && hosts.iter().all(|host| !host.contains('*'));
     let methods = texts(node, "methods");
@@ -54,61 +141,71 @@ fn of_route(route: usize, file: usize, node: &Node, notes: &mut Notes) -> Vec<En
     let headers = node.get("headers").map(Node::fields).unwrap_or_default();
     if !headers.is_empty() {
         let tests = headers.iter().map(|(name, place, values)| {
-            header(name, values).unwrap_or_else(|| {
-                let why = "it is an expression, so the route is imported for all values of the header";
-                notes.add(Note::at(
-                    file,
-                    place.line,
-                    name,
-                    why,
-                    "Write the expression as `regex` into the `match`",
-                ));
+            header(name, values).unwrap_or_else(|said| {
+                is_partial = true;
+                let why = format!(
+                    "weir cannot read its expression ({said}), so the route's limits apply to all values, beside those of other routes"
+                );
+                notes.add(Note::at(file, place.line, name, why, "Test the header in the `match`"));
                 Test::Always
             })
         });
         let test = tests.fold(Test::Always, Test::and);
         add(&mut requests, test);
     }
-    if let Some((place, _)) = node.field("snis") {
-        let why = "weir sees the name of the TLS handshake as an attribute only, so the route is imported for all names";
+    for name in ["snis", "sources", "destinations"] {
+        if !node.list(name).is_empty() {
+            is_partial = true;
+            add(&mut requests, Test::Always);
+        }
+    }
+    if !node.list("snis").is_empty() {
+        let why = "weir sees the name of the TLS handshake as an attribute only, so the route's limits apply to all names, beside those of \
+            other routes";
+        let line = node.place_of("snis").line;
         notes.add(Note::at(
             file,
-            place.line,
+            line,
             "snis",
             why,
             "Test `attribute: {path: [connection, requested_server_name]}`",
         ));
     }
-    if let Some((place, _)) = node.field("expression") {
-        let why = "an expression of Kong's router is not read, so the route is imported for all requests";
-        notes.add(Note::at(file, place.line, "expression", why, "Write it into the `match` of its policies"));
+    let has_expression = !node.text_of("expression").is_empty();
+    if has_expression {
+        is_partial = true;
+        let why = "an expression of Kong's router is not read, so the route's limits apply to all requests, beside those of other routes";
+        let line = node.place_of("expression").line;
+        notes.add(Note::at(file, line, "expression", why, "Write it into the `match` of its policies"));
     }
     let paths = texts(node, "paths");
     let kinds = kinds.saturating_add((!paths.is_empty()).into());
-    let entry = |requests: Test, is_expression: bool, length: usize| {
-        let priority = node.get("regex_priority").and_then(super::number).filter(|_| is_expression);
-        let expression = Reverse(is_expression);
+    let priority_of = |field: &str| node.get(field).and_then(Node::text_or_number)?.parse().ok();
+    let entry = |requests: Test, is_regex: bool, length: usize| {
         let rank = (
+            Reverse(has_expression.then(|| priority_of("priority").unwrap_or(0))),
             Reverse(kinds),
             Reverse(has_plain_hosts),
             Reverse(headers.len()),
-            expression,
-            Reverse(priority.unwrap_or(0)),
+            Reverse(is_regex.then(|| priority_of("regex_priority").unwrap_or(0))),
             Reverse(length),
         );
-        Entry { route, requests, rank }
+        Entry { route, requests, is_partial, rank }
     };
     if paths.is_empty() {
         return vec![entry(requests, false, 0)];
     }
     let mut found = Vec::new();
     for path in paths {
-        let (test, is_expression) = match path.strip_prefix('~') {
-            None => (Ok(PathTest::Prefix(path.clone())), false),
-            Some(pattern) => (whole(&format!("^{pattern}"), false).map(PathTest::regex), true),
+        let regex =
+            path.strip_prefix('~').or_else(|| Some(path.as_str()).filter(|path| is_old && !is_plain(path)));
+        let (test, length) = match regex {
+            None => (Ok(PathTest::Prefix(path.clone())), path.len()),
+            // Their lengths do not count.
+            Some(pattern) => (whole(&format!("^{pattern}"), false).map(PathTest::regex), 0),
         };
         match test {
-            Ok(test) => found.push(entry(requests.clone().and(Test::path(test)), is_expression, path.len())),
+            Ok(test) => found.push(entry(requests.clone().and(Test::path(test)), regex.is_some(), length)),
             Err(said) => {
                 let line = node.place_of("paths").line;
                 notes.add(Note::at(
@@ -124,28 +221,44 @@ fn of_route(route: usize, file: usize, node: &Node, notes: &mut Notes) -> Vec<En
     found
 }
 
-/// Names, and names that begin with `*.`. Those that end with `.*` are not told apart.
-fn of_hosts(node: &Node, file: usize, hosts: &[String], notes: &mut Notes) -> Vec<String> {
-    let (ends, known): (Vec<&String>, _) = hosts.iter().partition(|host| host.ends_with('*'));
-    if let Some(host) = ends.first() {
-        let why = "weir knows a `*` only at the beginning of a name, so this name is not imported";
-        notes.add(Note::at(file, node.place_of("hosts").line, host, why, "Write the names that there are"));
-    }
-    known.into_iter().map(|host| host.to_ascii_lowercase()).collect()
+/// True if Kong before 3.0 takes a path for a text, and not for an expression.
+fn is_plain(path: &str) -> bool {
+    path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_~/%".contains(&byte))
 }
 
-/// A header with one of these values; `None` if it is tested by an expression.
-fn header(name: &str, values: &Node) -> Option<Test> {
-    let values: Vec<String> = values.items().iter().filter_map(Node::text_or_number).collect();
-    if values.iter().any(|value| value.starts_with("~*")) {
-        return None;
-    }
-    let mut test = Map::from([("name", name.to_ascii_lowercase().into())]);
-    match <[String; 1]>::try_from(values) {
-        Ok([only]) => test.set("exact", only),
-        Err(values) => test.set("in", values.into_iter().map(Tree::from).collect::<Vec<_>>()),
+/// A header with one of these values, in whatever case. Those that begin with `~*` are expressions.
+///
+/// # Errors
+/// weir cannot read an expression.
+fn header(name: &str, values: &Node) -> Result<Test, String> {
+    let test = |field: &str, value: Tree| {
+        let mut test = Map::from([("name", name_of_header(name).into())]);
+        test.set(field, value);
+        test
     };
-    Some(Test::Value("header", test))
+    let (mut texts, mut tests) = (Vec::new(), Vec::new());
+    for value in values.items().iter().filter_map(Node::text_or_number) {
+        match value.strip_prefix("~*") {
+            Some(expression) => {
+                tests.push(Test::Value("header", test("regex", whole(expression, true)?.into())));
+            }
+            None => texts.push(Tree::from(value.to_lowercase())),
+        }
+    }
+    if !texts.is_empty() || tests.is_empty() {
+        let mut test = match <[Tree; 1]>::try_from(texts) {
+            Ok([only]) => test("exact", only),
+            Err(texts) => test("in", texts.into()),
+        };
+        test.set("normalize", vec![Tree::from("lowercase")]);
+        tests.push(Test::Value("header", test));
+    }
+    Ok(Test::any_of(tests))
+}
+
+/// The name of a header as nginx and so Kong know it: `_` and `-` are the same.
+pub fn name_of_header(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "-")
 }
 
 fn texts(node: &Node, name: &str) -> Vec<String> {

@@ -29,9 +29,10 @@ use super::notes::{Note, Notes};
 use crate::tree::{Map, Tree};
 use limits::Level;
 use load::Loaded;
-pub use policies::{name_of, unique};
+pub use policies::{duration, name_of, unique};
 pub use syntax::{Block, Directive};
 use variables::Variables;
+pub use variables::host_test;
 
 /// Imports the configuration whose main file is at `path`.
 pub fn import(path: &Path) -> Result<Imported, String> {

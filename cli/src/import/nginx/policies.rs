@@ -69,7 +69,7 @@ fn response(rule: &Rule<'_>) -> Map {
     let mut response = Map::from([("status", rule.status.into())]);
     if let Some((format, body)) = rule.body {
         response.set("format", format);
-        response.set("body", body);
+        response.set("body", super::super::body(body));
     }
     response
 }
@@ -338,7 +338,7 @@ impl Scope<'_> {
 }
 
 /// Microseconds, in the largest unit in which they are a whole number.
-fn duration(micros: u128) -> String {
+pub fn duration(micros: u128) -> String {
     for (unit, length) in [("s", 1_000_000), ("ms", 1_000)] {
         if micros.is_multiple_of(length) {
             return format!("{}{unit}", micros / length);
