@@ -188,7 +188,7 @@ fn parts() {
         ("another pair", vec![field("b", "x&y=eve&users=1&100%"), ann.clone()], "{p|ann}"),
     ];
     each(rows.into_iter().map(|(name, parts, wanted)| {
-        let found = with_form(&config, TYPE, &form(&parts));
+        let found = with_form(&config, TYPE, form(&parts));
         (name, found, wanted.to_owned())
     }));
 }
@@ -237,7 +237,7 @@ fn types() {
     let config = by_user();
     let longest = "b".repeat(70);
     let of_type = |content_type: &str, boundary: &str| {
-        with_form(&config, content_type, &form(&[field("user", "ann")]).replace("x-y", boundary))
+        with_form(&config, content_type, form(&[field("user", "ann")]).replace("x-y", boundary))
     };
     #[rustfmt::skip]
     let rows = [
