@@ -5,6 +5,8 @@
 //! Only `data` matters here; `event`, `id`, `retry` and comments are skipped. One difference to a browser: the end of the stream
 //! ends the last event, also without a blank line, because a cost counts even if the server has closed early.
 
+use memchr::memchr2_iter;
+
 use super::run;
 
 /// A piece of an event stream.
@@ -39,6 +41,8 @@ pub(super) struct Framing {
     after_cr: bool,
     /// The event has a line of data, so a further one begins with a line feed.
     has_data: bool,
+    /// The lines of data so far.
+    pub(super) lines: u64,
 }
 
 const NAME: &[u8] = b"data";
@@ -46,7 +50,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Framing {
     pub(super) const fn new() -> Self {
-        Self { at: At::Mark(0), after_cr: false, has_data: false }
+        Self { at: At::Mark(0), after_cr: false, has_data: false, lines: 0 }
     }
 
     /// True if the next byte begins an event, or a line of one that has no data yet.
@@ -54,8 +58,14 @@ impl Framing {
         matches!(self.at, At::Mark(0) | At::Name(0)) && !self.after_cr && !self.has_data
     }
 
-    /// The caller has passed over whole events: the next byte begins an event.
-    pub(super) const fn skip(&mut self) {
+    /// The caller passes over these whole events: the next byte begins an event.
+    pub(super) fn skip(&mut self, events: &[u8]) {
+        let mut begin = if events.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+        for end in memchr2_iter(b'\n', b'\r', events) {
+            let name = events.get(begin..end).and_then(|line| line.strip_prefix(NAME));
+            self.lines += u64::from(name.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b':')));
+            begin = end + 1;
+        }
         self.at = At::Name(0);
     }
 
@@ -126,6 +136,7 @@ impl Framing {
     }
 
     fn begin_data<'a>(&mut self, event: &mut impl FnMut(Piece<'a>)) {
+        self.lines += 1;
         if core::mem::replace(&mut self.has_data, true) {
             event(Piece::Data(b"\n"));
         }
