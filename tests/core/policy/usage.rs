@@ -939,17 +939,17 @@ mod properties {
         }
     }
 
-    const FORMS: usize = 9;
+    const FORMS: usize = 12;
 
     /// The response of a provider, in one of its forms: its content type and its text. `None` for a use that the provider cannot have.
     fn written(form: usize, used: Used, text: &str) -> (&'static str, String, Used) {
         let Used { fresh, cached, written, said, thought } = used;
-        let (input, output) = (fresh + cached, said + thought);
+        let (input, all, output) = (fresh + cached, fresh + cached + written, said + thought);
         let text = serde_json::to_string(text).unwrap();
         let no_writes = Used { written: 0, ..used };
         let no_thoughts = Used { thought: 0, ..used };
         let chat = format!(
-            r#""usage":{{"prompt_tokens":{input},"completion_tokens":{output},"prompt_tokens_details":{{"cached_tokens":{cached}}},"completion_tokens_details":{{"reasoning_tokens":{thought}}}}}"#
+            r#""usage":{{"prompt_tokens":{all},"completion_tokens":{output},"prompt_tokens_details":{{"cached_tokens":{cached},"cache_write_tokens":{written}}},"completion_tokens_details":{{"reasoning_tokens":{thought}}}}}"#
         );
         let responses = format!(
             r#""usage":{{"input_tokens":{input},"input_tokens_details":{{"cached_tokens":{cached}}},"output_tokens":{output},"output_tokens_details":{{"reasoning_tokens":{thought}}}}}"#
@@ -960,14 +960,10 @@ mod properties {
             )
         };
         match form {
-            0 => (JSON, format!(r#"{{"choices":[{{"text":{text}}}],{chat}}}"#), no_writes),
+            0 => (JSON, format!(r#"{{"choices":[{{"text":{text}}}],{chat}}}"#), used),
             1 => {
                 let delta = format!("data: {{\"choices\":[{{\"delta\":{text}}}],\"usage\":null}}\n\n");
-                (
-                    EVENTS,
-                    format!("{delta}{delta}data: {{\"choices\":[],{chat}}}\n\ndata: [DONE]\n\n"),
-                    no_writes,
-                )
+                (EVENTS, format!("{delta}{delta}data: {{\"choices\":[],{chat}}}\n\ndata: [DONE]\n\n"), used)
             }
             2 => {
                 let events = format!(
@@ -1010,6 +1006,51 @@ mod properties {
                 ),
                 no_thoughts,
             ),
+            // xAI.
+            8 => (
+                JSON,
+                format!(
+                    r#"{{"choices":[{{"text":{text}}}],"usage":{{"prompt_tokens":{input},"completion_tokens":{said},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{cached}}},"completion_tokens_details":{{"reasoning_tokens":{thought}}}}}}}"#,
+                    input + output
+                ),
+                no_writes,
+            ),
+            // LiteLLM, in front of Anthropic.
+            9 => (
+                JSON,
+                format!(
+                    r#"{{"choices":[{{"text":{text}}}],"usage":{{"prompt_tokens":{all},"completion_tokens":{said},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{cached}}},"cache_read_input_tokens":{cached},"cache_creation_input_tokens":{written}}}}}"#,
+                    all + said
+                ),
+                no_thoughts,
+            ),
+            // Anthropic, in steps.
+            10 => {
+                let step = |of: Used| {
+                    format!(
+                        r#"{{"input_tokens":{},"cache_read_input_tokens":{},"cache_creation_input_tokens":{},"output_tokens":{}}}"#,
+                        of.fresh, of.cached, of.written, of.said
+                    )
+                };
+                let half = |number: u64| number / 2;
+                let first = Used {
+                    fresh: half(fresh),
+                    cached: half(cached),
+                    written: half(written),
+                    said: half(said),
+                    thought,
+                };
+                let last = Used {
+                    fresh: fresh - first.fresh,
+                    cached: cached - first.cached,
+                    written: written - first.written,
+                    said: said - first.said,
+                    thought,
+                };
+                let (first, last) = (step(first), step(last));
+                let all = last.replace('}', &format!(r#","iterations":[{first},{last}]}}"#));
+                (JSON, format!(r#"{{"content":[{text}],"usage":{all}}}"#), no_thoughts)
+            }
             _ => (
                 LINES,
                 format!(
@@ -1020,8 +1061,20 @@ mod properties {
         }
     }
 
-    const PROVIDERS: [&str; FORMS] =
-        ["openai", "openai", "openai", "anthropic", "anthropic", "gemini", "gemini", "bedrock", "ollama"];
+    const PROVIDERS: [&str; FORMS] = [
+        "openai",
+        "openai",
+        "openai",
+        "anthropic",
+        "anthropic",
+        "gemini",
+        "gemini",
+        "bedrock",
+        "openai",
+        "openai",
+        "anthropic",
+        "ollama",
+    ];
 
     #[test]
     fn what_is_charged_is_what_was_used() {
