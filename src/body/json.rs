@@ -341,7 +341,7 @@ impl Document {
 
     /// The number of segments of the paths that lead to the value that comes next.
     const fn segments(&self) -> usize {
-        self.depth.saturating_sub(self.passed)
+        self.depth.wrapping_sub(self.passed)
     }
 
     /// The innermost object or array, if it is not too deep for paths.

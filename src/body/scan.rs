@@ -115,8 +115,12 @@ impl Scanner {
                         *is_over |= ends_with_done(skipped);
                     }
                     Stream::Lines => {
-                        let lines = skipped.split(|byte| *byte == b'\n');
-                        self.documents += lines.filter(|line| !line.trim_ascii().is_empty()).count() as u64;
+                        let mut rest = skipped;
+                        while !rest.is_empty() {
+                            let (line, after) = rest.split_at(separator.first(rest));
+                            self.documents += u64::from(!line.trim_ascii().is_empty());
+                            rest = after;
+                        }
                     }
                     _ => {}
                 }

@@ -5,8 +5,6 @@
 //! Only `data` matters here; `event`, `id`, `retry` and comments are skipped. One difference to a browser: the end of the stream
 //! ends the last event, also without a blank line, because a cost counts even if the server has closed early.
 
-use memchr::memchr2_iter;
-
 use super::run;
 
 /// A piece of an event stream.
@@ -60,11 +58,11 @@ impl Framing {
 
     /// The caller passes over these whole events: the next byte begins an event.
     pub(super) fn skip(&mut self, events: &[u8]) {
-        let mut begin = if events.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
-        for end in memchr2_iter(b'\n', b'\r', events) {
-            let name = events.get(begin..end).and_then(|line| line.strip_prefix(NAME));
-            self.lines += u64::from(name.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b':')));
-            begin = end + 1;
+        let mut rest = events.strip_prefix(BYTE_ORDER_MARK).unwrap_or(events);
+        while !rest.is_empty() {
+            let (line, after) = rest.split_at(run::of_line(rest));
+            self.lines += u64::from(line == NAME || line.starts_with(b"data:"));
+            rest = after.get(1..).unwrap_or_default();
         }
         self.at = At::Name(0);
     }

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use crate::body::{MAX_PATHS, Millionths, Paths, Scanner, Value, Weight, weigh};
+use crate::body::{MAX_PATHS, MAX_VALUES, Millionths, Paths, Scanner, Value, Weight, weigh};
 use crate::request::{Request, Unreadable};
 
 /// The presets that a path belongs to: a bit for each.
@@ -26,7 +26,7 @@ pub const GEMINI: Providers = 4;
 pub const BEDROCK: Providers = 8;
 /// Ollama's own API.
 pub const OLLAMA: Providers = 16;
-/// All of them. Where gateways mix the fields of several, [`Weights::units`] counts each token once.
+/// All of them. Where a gateway mixes the fields of several, each token counts once.
 pub const AUTO: Providers = OPENAI | ANTHROPIC | GEMINI | BEDROCK | OLLAMA;
 
 /// The kind of a count in a response.
@@ -268,38 +268,38 @@ impl Weights {
     /// Returns what was used by the counts of a response, in units of `per` weights; `None` if there is none. `delivered` is the output
     /// of a response that has not stated it.
     fn units(&self, scanner: &Scanner, delivered: u64, per: u64) -> Option<u64> {
-        let stated = |count: Count| match scanner.last(count as usize) {
+        let stated: [Option<u64>; MAX_VALUES] = core::array::from_fn(|count| match scanner.last(count) {
             Some(Value::Number(number)) => number.counted().map(Millionths::get),
             _ => None,
-        };
-        let counts = [Input, CachedBeside, Written, Tools, Output, Begun, ReasonedBeside];
-        if counts.into_iter().find_map(stated).is_none() {
+        });
+        let has = |count: Count| stated.get(count as usize).is_some_and(Option::is_some);
+        // In the order of `Count`.
+        #[rustfmt::skip]
+        let [
+            input, within, beside, written, written_within, hour, tools,
+            output, begun, thought_within, thought_beside, total, _, _, _, _,
+            steps_input, steps_beside, steps_written, steps_output,
+        ] = stated.map(Option::unwrap_or_default);
+        if ![Input, CachedBeside, Written, Tools, Output, Begun, ReasonedBeside].into_iter().any(has) {
             // Some state only a total: Voyage's embeddings.
-            let total = Millionths::new(stated(Total)?);
-            return Some(weigh(&[(total, self.input.max(self.output))], per));
+            let terms = [(Millionths::new(total), self.input.max(self.output))];
+            return has(Total).then(|| weigh(&terms, per));
         }
-        let of = |count| stated(count).unwrap_or_default();
+        let output = if has(Output) { output } else { begun.max(Millionths::of_units(delivered).get()) };
         // The steps are the same tokens in more detail, and some more.
-        let [input, beside, written, output] = [
-            (of(Input), StepInput),
-            (of(CachedBeside), StepCached),
-            (of(Written), StepWritten),
-            (
-                stated(Output).unwrap_or_else(|| of(Begun).max(Millionths::of_units(delivered).get())),
-                StepOutput,
-            ),
-        ]
-        .map(|(all, steps)| all.max(of(steps)));
-        let (cached, tools) = (of(CachedWithin), of(Tools));
+        let (input, output) = (input.max(steps_input), output.max(steps_output));
+        let (mut beside, mut written) = (beside.max(steps_beside), written.max(steps_written));
+        let (mut cached, mut stored) = (within, written_within);
         // Some gateways state the same tokens within the input and beside it.
-        let is_twice = stated(CachedWithin).is_some() && beside + written <= input;
-        let [more_cached, more_written] = [beside, written].map(|tokens| if is_twice { tokens } else { 0 });
-        let [beside, written] = [beside, written].map(|tokens| if is_twice { 0 } else { tokens });
-        let cached = cached.max(more_cached).min(input);
-        let stored = of(WrittenWithin).max(more_written).min(input - cached);
-        let output = output.max(of(Total).saturating_sub(input + beside + written + tools));
-        let thought = of(ReasonedWithin).min(output);
-        let hour = of(WrittenHour).min(stored + written);
+        if has(CachedWithin) && beside + written <= input {
+            (cached, stored) = (cached.max(beside), stored.max(written));
+            (beside, written) = (0, 0);
+        }
+        let cached = cached.min(input);
+        let stored = stored.min(input - cached);
+        let output = output.max(total.saturating_sub(input + beside + written + tools));
+        let thought = thought_within.min(output);
+        let hour = hour.min(stored + written);
         let terms = [
             (input - cached - stored, self.input),
             (tools, self.input),
@@ -307,7 +307,7 @@ impl Weights {
             (stored + written - hour, self.cache_write),
             (hour, self.cache_write_1h),
             (output - thought, self.output),
-            (thought + of(ReasonedBeside), self.reasoning),
+            (thought + thought_beside, self.reasoning),
         ];
         Some(weigh(&terms.map(|(tokens, weight)| (Millionths::new(tokens), weight)), per))
     }
@@ -465,6 +465,7 @@ impl Usage {
         self.weights(scanner, requested).output(scanner.documents(), self.prices.per)
     }
 
+    #[inline(never)]
     fn weights(&self, scanner: &Scanner, requested: Option<u16>) -> &Weights {
         let row = match scanner.last(Model as usize) {
             // Some streams have an empty name in events before the first that has one.
@@ -537,9 +538,11 @@ impl Eq for Estimate {}
 impl Estimate {
     /// Shows the paths of the values of a body that it needs.
     pub(super) fn body_paths<'a>(&self, show: &mut dyn FnMut(&'a str)) {
-        let model = self.prices.is_by_model().then_some(REQUESTED_MODEL);
-        for path in self.max_tokens().chain(self.choices()).chain(model) {
-            show(path);
+        for api in self.apis() {
+            [api.max_tokens, api.choices].into_iter().flatten().for_each(|path| show(path));
+        }
+        if self.prices.is_by_model() {
+            show(REQUESTED_MODEL);
         }
     }
 
@@ -549,17 +552,25 @@ impl Estimate {
         APIS.iter().filter(move |api| api.providers & providers != 0)
     }
 
-    fn max_tokens(&self) -> impl Iterator<Item = &'static str> {
-        self.apis().flat_map(|api| api.max_tokens).copied()
-    }
-
-    fn choices(&self) -> impl Iterator<Item = &'static str> {
-        self.apis().flat_map(|api| api.choices).copied()
+    /// The largest of the counts in these fields of all APIs, if any is there; `None` if one cannot be read.
+    #[inline(never)]
+    fn largest(
+        &self,
+        request: &Request<'_>,
+        fields: fn(&Api) -> &'static [&'static str],
+    ) -> Option<Option<u64>> {
+        let mut largest = None;
+        for api in self.apis() {
+            for field in fields(api) {
+                largest = largest.max(request.body_count(field).ok()?);
+            }
+        }
+        Some(largest)
     }
 
     /// The most tokens of output that a request takes: what it says where its provider reads it. A number elsewhere makes that no less.
     fn max_tokens_of(&self, request: &Request<'_>) -> Option<u64> {
-        let largest = largest(request, self.max_tokens())?;
+        let largest = self.largest(request, |api| api.max_tokens)?;
         let path = path(request).unwrap_or_default();
         let is_of_path = |api: &&Api| api.paths.iter().any(|end| path.ends_with(end.as_bytes()));
         let says = |api: &Api| {
@@ -581,7 +592,7 @@ impl Estimate {
         let bytes = request.body_length().ok().or_else(|| content_length(request));
         let input = bytes
             .map_or(self.max_input, |bytes| bytes.div_ceil(self.bytes_per_token.max(1)).min(self.max_input));
-        let choices = largest(request, self.choices()).map(|choices| choices.unwrap_or(1));
+        let choices = self.largest(request, |api| api.choices).map(|choices| choices.unwrap_or(1));
         let output = self.max_tokens_of(request).and_then(|tokens| Some(tokens.saturating_mul(choices?)));
         (input, output.unwrap_or(self.max_output).min(self.max_output))
     }
@@ -669,13 +680,4 @@ fn content_length(request: &Request<'_>) -> Option<u64> {
     let is_exchange = header("content-encoding")?.is_none() && header("upgrade")?.is_none();
     let length = header("content-length")?.filter(|_| is_exchange)?;
     super::cost::number(&length.value)
-}
-
-/// The largest of the counts at these paths of the body, if any is there; `None` if one cannot be read.
-fn largest<'a>(request: &Request<'_>, paths: impl Iterator<Item = &'a str>) -> Option<Option<u64>> {
-    let mut largest = None;
-    for path in paths {
-        largest = largest.max(request.body_count(path).ok()?);
-    }
-    Some(largest)
 }
