@@ -35,8 +35,10 @@ impl Form {
             b"application/x-ndjson"
             | b"application/ndjson"
             | b"application/jsonl"
+            | b"application/x-jsonl"
             | b"application/x-jsonlines"
-            | b"application/jsonlines" => Some(Self::JsonLines),
+            | b"application/jsonlines"
+            | b"application/stream+json" => Some(Self::JsonLines),
             name if name.starts_with(b"application/") && name.ends_with(b"+json") => Some(Self::Json),
             _ => None,
         }

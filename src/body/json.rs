@@ -121,6 +121,8 @@ pub(super) struct Document {
     at: At,
     /// The number of open objects and arrays.
     depth: usize,
+    /// 1 if paths begin at the items of the outermost array.
+    passed: usize,
     /// Bit `n` is set if the open one with `n` around it is an object.
     objects: [u64; MAX_NESTING / 64],
     /// The innermost one is an object.
@@ -148,6 +150,7 @@ impl Document {
         Self {
             at: At::Value,
             depth: 0,
+            passed: 0,
             objects: [0; MAX_NESTING / 64],
             in_object: false,
             levels: [Level::default(); MAX_DEPTH],
@@ -266,7 +269,7 @@ impl Document {
 
     /// The first byte of a value.
     fn value(&mut self, paths: &Paths, values: &mut Values, byte: u8) -> At {
-        self.ends = paths.values(self.here.and(paths.ends(self.depth)));
+        self.ends = paths.values(self.here.and(paths.ends(self.segments())));
         let mut number = |part| {
             self.decimal = Decimal::default();
             match part {
@@ -311,6 +314,9 @@ impl Document {
         };
         let bit = 1 << (self.depth % 64);
         *bits = if object { *bits | bit } else { *bits & !bit };
+        if self.depth == 0 {
+            self.passed = usize::from(!object && paths.pass_array());
+        }
         self.depth += 1;
         self.in_object = object;
         let further = self.here;
@@ -333,6 +339,11 @@ impl Document {
         self.next()
     }
 
+    /// The number of segments of the paths that lead to the value that comes next.
+    const fn segments(&self) -> usize {
+        self.depth.wrapping_sub(self.passed)
+    }
+
     /// The innermost object or array, if it is not too deep for paths.
     fn level(&mut self) -> Option<&mut Level> {
         self.levels.get_mut(self.depth.wrapping_sub(1))
@@ -340,8 +351,9 @@ impl Document {
 
     /// An item of an array begins.
     fn item(&mut self, paths: &Paths) {
-        let depth = self.depth.wrapping_sub(1);
+        let (depth, is_passed) = (self.segments().wrapping_sub(1), self.depth == self.passed);
         self.here = match self.level() {
+            Some(level) if is_passed => level.paths,
             Some(level) if !level.paths.is_empty() => paths.with_index(level.paths, depth, level.seen),
             _ => Set::EMPTY,
         };
@@ -352,7 +364,7 @@ impl Document {
         if byte != b'"' {
             return self.space(byte);
         }
-        let depth = self.depth.wrapping_sub(1);
+        let depth = self.segments().wrapping_sub(1);
         let matching = self.level().map_or(Set::EMPTY, |level| paths.with_key(level.paths, depth));
         self.in_key = true;
         self.matching = matching;
@@ -421,7 +433,7 @@ impl Document {
     /// The paths among these whose key has this length.
     #[inline(never)]
     fn with_length(&self, paths: &Paths, among: Set, length: usize) -> Set {
-        paths.whose_key(among, self.depth.wrapping_sub(1), |key| key.len() == length)
+        paths.whose_key(among, self.segments().wrapping_sub(1), |key| key.len() == length)
     }
 
     /// A zero character in a string. Servers in C end the string before it.
@@ -449,7 +461,7 @@ impl Document {
     /// The paths whose key goes on with this letter for such a server.
     #[inline(never)]
     fn similar_with(&self, paths: &Paths, letter: u8) -> Set {
-        let (depth, at) = (self.depth.wrapping_sub(1), self.similar_matched);
+        let (depth, at) = (self.segments().wrapping_sub(1), self.similar_matched);
         let is_next = |key: &[u8]| key.get(at).is_some_and(|next| next.eq_ignore_ascii_case(&letter));
         paths.whose_key(self.similar, depth, is_next)
     }
@@ -467,7 +479,7 @@ impl Document {
         if self.string == Use::Value {
             return values.text(bytes);
         }
-        let (depth, from) = (self.depth.wrapping_sub(1), self.matched);
+        let (depth, from) = (self.segments().wrapping_sub(1), self.matched);
         let goes_on = |key: &[u8]| key.get(from..).is_some_and(|rest| rest.starts_with(bytes));
         self.matching = paths.whose_key(self.matching, depth, goes_on);
         self.matched += bytes.len();

@@ -44,9 +44,9 @@ pub use fields::{Fields, begin_differently, folded, is_clear, is_taken_for};
 pub use form::{Form, HtmlForm, may_be_other_than_json};
 pub use json_rpc::{IdScanner, Ids, MAX_ID_BYTES, MAX_IDS};
 pub use number::{MAX_MILLIONTHS, Millionths, Number};
-pub use path::{MAX_DEPTH, MAX_GROUPED, MAX_PATH_LENGTH, MAX_PATHS, PathError, Paths};
+pub use path::{MAX_DEPTH, MAX_GROUPED, MAX_PATH_LENGTH, MAX_PATHS, MAX_VALUES, PathError, Paths};
 pub use scan::{Scanner, Unreadable};
-pub use sum::{MAX_SUM, MAX_TERMS, Sum, SumError, Term, Weight, WeightError, weigh};
+pub use sum::{MAX_SUM, MAX_TERMS, Sum, SumError, Weight, WeightError, weigh};
 pub use values::{Ambiguous, MAX_TEXT, MAX_TEXTS, Value};
 
 pub use json::MAX_NESTING;

@@ -22,6 +22,12 @@ impl Millionths {
         Self(if millionths < MAX_MILLIONTHS { millionths } else { MAX_MILLIONTHS })
     }
 
+    /// Returns this number of units, at most 10^12.
+    #[must_use]
+    pub const fn of_units(units: u64) -> Self {
+        Self::new(units.saturating_mul(ONE))
+    }
+
     /// The number of millionths.
     #[must_use]
     pub const fn get(self) -> u64 {
@@ -49,6 +55,12 @@ impl Number {
     #[must_use]
     pub const fn magnitude(self) -> Millionths {
         self.magnitude
+    }
+
+    /// The sum of two numbers that are not negative.
+    pub(super) const fn plus(self, other: Self) -> Self {
+        let magnitude = Millionths::new(self.magnitude.0.saturating_add(other.magnitude.0));
+        Self { magnitude, is_negative: false, is_exact: self.is_exact && other.is_exact }
     }
 
     /// The number as a count; `None` if it is negative.

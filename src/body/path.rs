@@ -17,8 +17,10 @@ use core::fmt;
 
 use super::search::Search;
 
-/// The most paths in a table of [`Paths::new`], and the most values that a table leads to.
+/// The most paths in a table of [`Paths::new`].
 pub const MAX_PATHS: usize = 16;
+/// The most values that a table of [`Paths::grouped`] leads to.
+pub const MAX_VALUES: usize = 20;
 /// The most paths in a table of [`Paths::grouped`].
 pub const MAX_GROUPED: usize = 64;
 /// The most segments of a path. Wanted values are never deeper.
@@ -140,8 +142,9 @@ impl Paths {
         Ok(table)
     }
 
-    /// Compiles up to [`MAX_GROUPED`] paths, each with the number of the value that it leads to, below [`MAX_PATHS`]: of the paths to one
-    /// value, the last number counts. A document of a stream has a value only if it has one of these keys, so others are not read.
+    /// Compiles up to [`MAX_GROUPED`] paths, each with the number of the value that it leads to, below [`MAX_VALUES`]: of the paths to one
+    /// value, the last number counts. From [`MAX_PATHS`] on, the numbers of one document add up. A document of a stream has a value only if
+    /// it has one of these keys, so others are not read. In a document that is an array, each path begins at the items.
     ///
     /// # Errors
     /// [`PathError`] for the first path that is wrong.
@@ -216,6 +219,11 @@ impl Paths {
 
     pub(super) fn all(&self) -> Set {
         self.all
+    }
+
+    /// True if paths begin at the items of an outermost array.
+    pub(super) const fn pass_array(&self) -> bool {
+        !self.values.is_empty()
     }
 
     pub(super) const fn search(&self) -> Option<&Search> {

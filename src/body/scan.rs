@@ -36,6 +36,8 @@ pub struct Scanner {
     document: Document,
     values: Values,
     stream: Stream,
+    /// The lines or payloads that have a document. Events count themselves.
+    documents: u64,
 }
 
 #[derive(Debug)]
@@ -90,7 +92,7 @@ impl Scanner {
             Form::JsonLines => Stream::Lines,
             Form::Frames => Stream::Frames(frames::Framing::default()),
         };
-        Self { document: Document::new(&paths), values: Values::default(), stream, paths }
+        Self { document: Document::new(&paths), values: Values::default(), stream, documents: 0, paths }
     }
 
     /// More of the body.
@@ -106,12 +108,21 @@ impl Scanner {
         while at < chunk.len() {
             if self.is_between_documents() {
                 let unwanted = separator.last(chunk.get(at..hits.first(at)).unwrap_or_default());
-                if unwanted > 0
-                    && let Stream::Events { framing, is_over, .. } = &mut self.stream
-                {
-                    framing.skip();
-                    let skipped = chunk.get(at..at + unwanted).unwrap_or_default();
-                    *is_over |= ends_with_done(skipped);
+                let skipped = chunk.get(at..at + unwanted).unwrap_or_default();
+                match &mut self.stream {
+                    Stream::Events { framing, is_over, .. } if unwanted > 0 => {
+                        framing.skip(skipped);
+                        *is_over |= ends_with_done(skipped);
+                    }
+                    Stream::Lines => {
+                        let mut rest = skipped;
+                        while !rest.is_empty() {
+                            let (line, after) = rest.split_at(separator.first(rest));
+                            self.documents += u64::from(!line.trim_ascii().is_empty());
+                            rest = after;
+                        }
+                    }
+                    _ => {}
                 }
                 at += unwanted;
             }
@@ -134,7 +145,7 @@ impl Scanner {
 
     /// Reads more of the body.
     fn read(&mut self, chunk: &[u8]) {
-        let Self { paths, document, values, stream } = self;
+        let Self { paths, document, values, stream, documents } = self;
         match stream {
             Stream::Json => document.feed(paths, values, chunk),
             Stream::Events { framing, done, is_over } => framing.feed(chunk, |piece| match piece {
@@ -146,13 +157,17 @@ impl Scanner {
             }),
             Stream::Frames(framing) => framing.feed(chunk, |piece| match piece {
                 frames::Piece::Whole(data) => {
+                    *documents += 1;
                     if paths.search().is_none_or(|search| search.finds(data)) {
                         document.feed(paths, values, data);
                         end_document(paths, document, values);
                     }
                 }
                 frames::Piece::Data(data) => document.feed(paths, values, data),
-                frames::Piece::End => end_document(paths, document, values),
+                frames::Piece::End => {
+                    *documents += 1;
+                    end_document(paths, document, values);
+                }
             }),
             Stream::Lines => {
                 let mut rest = chunk;
@@ -163,6 +178,7 @@ impl Scanner {
                     if let Some((&byte, after)) = rest.split_first() {
                         // A CR is white space of JSON.
                         if byte == b'\n' {
+                            *documents += u64::from(!document.is_blank());
                             end_document(paths, document, values);
                         } else {
                             document.feed(paths, values, b"\r");
@@ -180,7 +196,7 @@ impl Scanner {
     /// [`Unreadable`] if a body of [`Form::Json`] or the messages of [`Form::Frames`] are. The other forms may have any number of documents,
     /// also unreadable ones.
     pub fn end(&mut self) -> Result<(), Unreadable> {
-        let Self { paths, document, values, stream } = self;
+        let Self { paths, document, values, stream, .. } = self;
         match stream {
             Stream::Json => {
                 let end = document.end(values);
@@ -217,6 +233,15 @@ impl Scanner {
     #[must_use]
     pub const fn items(&self) -> u64 {
         self.document.items()
+    }
+
+    /// The number of documents that have ended in a stream: lines of data in an event stream, also `[DONE]`. 0 for a body of [`Form::Json`].
+    #[must_use]
+    pub const fn documents(&self) -> u64 {
+        match &self.stream {
+            Stream::Events { framing, .. } => framing.lines,
+            Stream::Json | Stream::Lines | Stream::Frames(_) => self.documents,
+        }
     }
 
     /// The last number so far at a path that is not negative; the last value where there is none. The path is given by its number in

@@ -39,6 +39,8 @@ pub(super) struct Framing {
     after_cr: bool,
     /// The event has a line of data, so a further one begins with a line feed.
     has_data: bool,
+    /// The lines of data so far.
+    pub(super) lines: u64,
 }
 
 const NAME: &[u8] = b"data";
@@ -46,7 +48,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Framing {
     pub(super) const fn new() -> Self {
-        Self { at: At::Mark(0), after_cr: false, has_data: false }
+        Self { at: At::Mark(0), after_cr: false, has_data: false, lines: 0 }
     }
 
     /// True if the next byte begins an event, or a line of one that has no data yet.
@@ -54,8 +56,14 @@ impl Framing {
         matches!(self.at, At::Mark(0) | At::Name(0)) && !self.after_cr && !self.has_data
     }
 
-    /// The caller has passed over whole events: the next byte begins an event.
-    pub(super) const fn skip(&mut self) {
+    /// The caller passes over these whole events: the next byte begins an event.
+    pub(super) fn skip(&mut self, events: &[u8]) {
+        let mut rest = events.strip_prefix(BYTE_ORDER_MARK).unwrap_or(events);
+        while !rest.is_empty() {
+            let (line, after) = rest.split_at(run::of_line(rest));
+            self.lines += u64::from(line == NAME || line.starts_with(b"data:"));
+            rest = after.get(1..).unwrap_or_default();
+        }
         self.at = At::Name(0);
     }
 
@@ -126,6 +134,7 @@ impl Framing {
     }
 
     fn begin_data<'a>(&mut self, event: &mut impl FnMut(Piece<'a>)) {
+        self.lines += 1;
         if core::mem::replace(&mut self.has_data, true) {
             event(Piece::Data(b"\n"));
         }

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use super::number::{MAX_MILLIONTHS, Millionths};
+use super::number::Millionths;
 use super::scan::Scanner;
 use super::values::{Ambiguous, Value};
 
@@ -68,23 +68,11 @@ impl fmt::Display for WeightError {
 
 impl core::error::Error for WeightError {}
 
-/// One number of a sum.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Term {
-    /// Its factor.
-    pub weight: Weight,
-    /// The values that may hold the number: the first that is a number and not negative counts.
-    pub values: Vec<usize>,
-    /// A value that is included in this number but has another factor. It is at most all of the number.
-    pub part: Option<(usize, Weight)>,
-}
-
 /// A sum of at most [`MAX_TERMS`] terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
-    terms: Vec<Term>,
-    /// The divisor.
-    per: u64,
+    /// The factor of each number, and the values that may hold it: the first that is a number and not negative counts.
+    terms: Vec<(Weight, Vec<usize>)>,
 }
 
 /// A sum of more than [`MAX_TERMS`] terms.
@@ -108,18 +96,10 @@ impl Sum {
     /// # Errors
     /// [`SumError`] if there are too many terms.
     pub fn new(terms: Vec<(Weight, Vec<usize>)>) -> Result<Self, SumError> {
-        let term = |(weight, values)| Term { weight, values, part: None };
         if terms.len() > MAX_TERMS {
             return Err(SumError { terms: terms.len() });
         }
-        Ok(Self::divided(terms.into_iter().map(term).collect(), 1))
-    }
-
-    /// A sum of the first [`MAX_TERMS`] of these terms that is divided by `per`, which is at least 1, before it is rounded up.
-    #[must_use]
-    pub fn divided(mut terms: Vec<Term>, per: u64) -> Self {
-        terms.truncate(MAX_TERMS);
-        Self { terms, per: per.max(1) }
+        Ok(Self { terms })
     }
 
     /// The sum of the last numbers, in units: rounded up, at most [`MAX_SUM`]. `None` if no path has a number.
@@ -146,30 +126,25 @@ impl Sum {
         };
         // In units of 10^-12. A term is at most 10^30, so sixteen of them fit in 128 bits.
         let mut sum: Option<u128> = None;
-        for Term { weight, values, part } in &self.terms {
+        for (weight, values) in &self.terms {
             for path in values {
                 if let Some(number) = counted(*path)? {
-                    let (part, other) = match part {
-                        Some((part, other)) => (counted(*part)?.unwrap_or_default().min(number), *other),
-                        None => (Millionths::default(), *weight),
-                    };
-                    let product = |number: u64, weight: Weight| u128::from(number) * u128::from(weight.0);
-                    let rest = product(number.get() - part.get(), *weight);
-                    sum = Some(sum.unwrap_or_default() + rest + product(part.get(), other));
+                    sum = Some(sum.unwrap_or_default() + product(&(number, *weight)));
                     break;
                 }
             }
         }
-        Ok(sum.map(|sum| units(sum, self.per)))
+        Ok(sum.map(|sum| units(sum, 1)))
     }
 }
 
-/// The sum of at most [`MAX_TERMS`] whole numbers and their factors, divided by `per` and rounded up once: at most [`MAX_SUM`].
+fn product((number, weight): &(Millionths, Weight)) -> u128 {
+    u128::from(number.get()) * u128::from(weight.0)
+}
+
+/// The sum of at most [`MAX_TERMS`] numbers and their factors, divided by `per` and rounded up once: at most [`MAX_SUM`].
 #[must_use]
-pub fn weigh(terms: &[(u64, Weight)], per: u64) -> u64 {
-    let product = |(number, weight): &(u64, Weight)| {
-        u128::from(number.saturating_mul(1_000_000).min(MAX_MILLIONTHS)) * u128::from(weight.0)
-    };
+pub fn weigh(terms: &[(Millionths, Weight)], per: u64) -> u64 {
     units(terms.iter().take(MAX_TERMS).map(product).sum(), per.max(1))
 }
 

@@ -2,7 +2,7 @@
 //! The values that a scanner has found.
 
 use super::number::Number;
-use super::path::{MAX_PATHS, Set};
+use super::path::{MAX_PATHS, MAX_VALUES, Set};
 
 /// The longest text that is kept, in bytes after its escapes are decoded.
 pub const MAX_TEXT: usize = 1024;
@@ -47,7 +47,7 @@ pub(super) enum Found {
 /// The values at all paths. Texts stand one after the other in `texts`; the one that is being read is the last.
 #[derive(Debug, Default)]
 pub(super) struct Values {
-    found: [Found; MAX_PATHS],
+    found: [Found; MAX_VALUES],
     ambiguous: Set,
     /// The values that the current document has, and those that it had when the last number that counts came.
     document: Set,
@@ -104,7 +104,8 @@ impl Values {
 
     /// A value at each of these paths. One that counts nothing does not hide a number before it.
     pub(super) fn put(&mut self, paths: Set, value: Found) {
-        self.document = self.document.with(paths);
+        let before = self.document;
+        self.document = before.with(paths);
         if value.counts() {
             self.at_number = Some(self.document);
         }
@@ -114,7 +115,14 @@ impl Values {
                 self.ambiguous = self.ambiguous.with(paths.filter(|other| other == path));
             }
             if value.counts() || !found.counts() {
-                *found = value;
+                *found = match (*found, value) {
+                    (Found::Number(sum), Found::Number(number))
+                        if path >= MAX_PATHS && before.contains(path) && found.counts() && value.counts() =>
+                    {
+                        Found::Number(sum.plus(number))
+                    }
+                    _ => value,
+                };
             }
         }
     }

@@ -60,6 +60,7 @@ object! {
     input: Text = text(&WEIGHT).default("\"1\"", "Input that is not from a cache."),
     cached_input: Option<Text> = cached_input(),
     cache_write: Option<Text> = cache_write(),
+    cache_write_1h: Option<Text> = cache_write_1h(),
     output: Text = text(&WEIGHT).default("\"1\"", "Output."),
     reasoning: Option<Text> = reasoning(),
 }
@@ -86,6 +87,7 @@ object! {
     input: Text = text(&WEIGHT).required("The price of input that is not from a cache."),
     cached_input: Option<Text> = cached_input(),
     cache_write: Option<Text> = cache_write(),
+    cache_write_1h: Option<Text> = cache_write_1h(),
     output: Text = text(&WEIGHT).required("The price of output."),
     reasoning: Option<Text> = reasoning(),
 }
@@ -96,6 +98,12 @@ const fn cached_input() -> Draft<Option<Text>> {
 
 const fn cache_write() -> Draft<Option<Text>> {
     text(&WEIGHT).optional("Input that was written to a cache; by default as `input`.")
+}
+
+const fn cache_write_1h() -> Draft<Option<Text>> {
+    text(&WEIGHT).optional(
+        "Input that was written to a cache for an hour, as Anthropic states it; by default as `cache_write`.",
+    )
 }
 
 const fn reasoning() -> Draft<Option<Text>> {
@@ -133,7 +141,7 @@ pub(super) fn read_tables(tables: &Entries<'_, Nested<TableFields>>, errors: &mu
                 }
                 known.push(model.clone());
             }
-            let others = [&PRICE.cached_input, &PRICE.cache_write, &PRICE.reasoning];
+            let others = [&PRICE.cached_input, &PRICE.cache_write, &PRICE.cache_write_1h, &PRICE.reasoning];
             rows.push((models, read_weights(&price, &PRICE.input, &PRICE.output, others)?));
         }
         let (per, denies) = (view.get(&TABLE.per), view.get(&TABLE.on_unknown_model));
@@ -146,16 +154,17 @@ fn read_weights<F>(
     view: &View<'_, F>,
     input: &Field<F, Text>,
     output: &Field<F, Text>,
-    others: [&Optional<F, Text>; 3],
+    others: [&Optional<F, Text>; 4],
 ) -> Option<Weights> {
     let [input, output] = [input, output].map(|field| Weight::parse(view.get(field)).ok());
     let (input, output) = (input?, output?);
-    let [cached_input, cache_write, reasoning] =
+    let [cached_input, cache_write, cache_write_1h, reasoning] =
         others.map(|field| view.get(field).and_then(|text| Weight::parse(text).ok()));
     Some(Weights {
         input,
         cached_input: cached_input.unwrap_or(input),
         cache_write: cache_write.unwrap_or(input),
+        cache_write_1h: cache_write_1h.or(cache_write).unwrap_or(input),
         output,
         reasoning: reasoning.unwrap_or(output),
     })
@@ -185,12 +194,20 @@ fn read_prices<F: 'static>(
     }
     let weights = match view.get(weights) {
         Some(view) => {
-            let others = [&WEIGHTS.cached_input, &WEIGHTS.cache_write, &WEIGHTS.reasoning];
+            let others =
+                [&WEIGHTS.cached_input, &WEIGHTS.cache_write, &WEIGHTS.cache_write_1h, &WEIGHTS.reasoning];
             read_weights(&view, &WEIGHTS.input, &WEIGHTS.output, others)?
         }
         None => {
             let one = Weight::parse("1").ok()?;
-            Weights { input: one, cached_input: one, cache_write: one, output: one, reasoning: one }
+            Weights {
+                input: one,
+                cached_input: one,
+                cache_write: one,
+                cache_write_1h: one,
+                output: one,
+                reasoning: one,
+            }
         }
     };
     Some(Rc::new(Prices::of_all(weights)))

@@ -367,7 +367,12 @@ impl Settling {
         match (shown, on_missing) {
             (Some(units), _) => units.min(*max),
             (None, _) if matches!(source, Source::Usage(_)) && self.requested == Some(usage::NO_MODEL) => 0,
-            (None, OnMissing::Reserved) => reserved,
+            (None, OnMissing::Reserved) => match (source, self.scanner(case)) {
+                (Source::Usage(usage), Some(scanner)) => {
+                    reserved.max(usage.least(scanner, self.requested).min(*max))
+                }
+                _ => reserved,
+            },
             (None, OnMissing::Constant(units)) => unsaid.max(*units),
         }
     }

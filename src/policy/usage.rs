@@ -10,23 +10,23 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use crate::body::{Paths, Scanner, Sum, Term, Value, Weight, weigh};
+use crate::body::{MAX_PATHS, MAX_VALUES, Millionths, Paths, Scanner, Value, Weight, weigh};
 use crate::request::{Request, Unreadable};
 
 /// The presets that a path belongs to: a bit for each.
 pub type Providers = u8;
 
-/// OpenAI's chat completions, responses and embeddings, and what sends the same, such as vLLM.
+/// OpenAI's chat completions, responses and embeddings, and what sends the same with fields of its own, such as vLLM, DeepSeek or Groq.
 pub const OPENAI: Providers = 1;
 /// Anthropic's messages.
 pub const ANTHROPIC: Providers = 2;
 /// Gemini's `generateContent` and `streamGenerateContent`.
 pub const GEMINI: Providers = 4;
-/// Bedrock's `Converse` and `ConverseStream`. The responses to `InvokeModel` have the form of each model, and are not read in a stream.
+/// Bedrock's `Converse` and `ConverseStream`, and `InvokeModel` of Amazon's and Anthropic's models. Its streams are not read.
 pub const BEDROCK: Providers = 8;
 /// Ollama's own API.
 pub const OLLAMA: Providers = 16;
-/// All of them: no two have a path with two meanings.
+/// All of them. Where a gateway mixes the fields of several, each token counts once.
 pub const AUTO: Providers = OPENAI | ANTHROPIC | GEMINI | BEDROCK | OLLAMA;
 
 /// The kind of a count in a response.
@@ -41,6 +41,10 @@ pub enum Count {
     CachedBeside,
     /// Tokens of input that were written to a cache, and are not counted as input.
     Written,
+    /// Tokens of input that were written to a cache, and are counted as input, too.
+    WrittenWithin,
+    /// Those of the tokens written to a cache that stay for an hour.
+    WrittenHour,
     /// Tokens of input that tools have made, and that are not counted as input.
     Tools,
     /// Tokens of output.
@@ -51,53 +55,82 @@ pub enum Count {
     ReasonedWithin,
     /// Tokens of output that were thought and not said, and are not counted as output.
     ReasonedBeside,
+    /// All tokens, where those of output may be more than the output that is stated.
+    Total,
     /// The name of the model: no count.
     Model,
     /// Some of the output: more of it may follow, unless the output ends beside it. No count.
     Said,
     /// The output ends. No count.
     Ended,
+    /// [`Input`](Self::Input) of one of several steps. These counts add up.
+    StepInput = MAX_PATHS as u8,
+    /// [`CachedBeside`](Self::CachedBeside) of a step.
+    StepCached,
+    /// [`Written`](Self::Written) of a step.
+    StepWritten,
+    /// [`Output`](Self::Output) of a step.
+    StepOutput,
 }
 
 use Count::{
     Begun, CachedBeside, CachedWithin, Ended, Input, Model, Output, ReasonedBeside, ReasonedWithin, Said,
-    Tools, Written,
+    StepCached, StepInput, StepOutput, StepWritten, Tools, Total, Written, WrittenHour, WrittenWithin,
 };
 
-/// The paths at which responses state their usage.
+/// The paths at which responses, or the items of a response that is an array, state their usage.
 #[rustfmt::skip]
-pub const PATHS: [(Providers, Count, &str); 39] = [
+pub const PATHS: [(Providers, Count, &str); 54] = [
     (OPENAI, Input, "usage.prompt_tokens"),
     (OPENAI, CachedWithin, "usage.prompt_tokens_details.cached_tokens"),
+    (OPENAI, WrittenWithin, "usage.prompt_tokens_details.cache_write_tokens"),
     (OPENAI, Output, "usage.completion_tokens"),
     (OPENAI, ReasonedWithin, "usage.completion_tokens_details.reasoning_tokens"),
-    (OPENAI | ANTHROPIC, Input, "usage.input_tokens"),
+    (OPENAI | ANTHROPIC | BEDROCK, Input, "usage.input_tokens"),
     (OPENAI, CachedWithin, "usage.input_tokens_details.cached_tokens"),
-    (OPENAI | ANTHROPIC, Output, "usage.output_tokens"),
+    (OPENAI, WrittenWithin, "usage.input_tokens_details.cache_write_tokens"),
+    (OPENAI | ANTHROPIC | BEDROCK, Output, "usage.output_tokens"),
     (OPENAI, ReasonedWithin, "usage.output_tokens_details.reasoning_tokens"),
     (OPENAI, Input, "response.usage.input_tokens"),
     (OPENAI, CachedWithin, "response.usage.input_tokens_details.cached_tokens"),
+    (OPENAI, WrittenWithin, "response.usage.input_tokens_details.cache_write_tokens"),
     (OPENAI, Output, "response.usage.output_tokens"),
     (OPENAI, ReasonedWithin, "response.usage.output_tokens_details.reasoning_tokens"),
-    (ANTHROPIC, CachedBeside, "usage.cache_read_input_tokens"),
-    (ANTHROPIC, Written, "usage.cache_creation_input_tokens"),
+    // xAI, and Gemini by OpenAI's API, do not count thoughts as output. Mistral does not count what its connectors read as input.
+    (OPENAI, Total, "usage.total_tokens"),
+    (OPENAI, Tools, "usage.connector_tokens"),
+    // Qwen; DeepSeek; Moonshot, also in a stream; Groq in a stream.
+    (OPENAI, WrittenWithin, "usage.prompt_tokens_details.cache_creation_input_tokens"),
+    (OPENAI, CachedWithin, "usage.prompt_cache_hit_tokens"),
+    (OPENAI, CachedWithin, "usage.cached_tokens"),
+    (OPENAI, Input, "choices[*].usage.prompt_tokens"),
+    (OPENAI, CachedWithin, "choices[*].usage.cached_tokens"),
+    (OPENAI, Output, "choices[*].usage.completion_tokens"),
+    (OPENAI, Input, "x_groq.usage.prompt_tokens"),
+    (OPENAI, Output, "x_groq.usage.completion_tokens"),
+    (OPENAI | ANTHROPIC | BEDROCK, CachedBeside, "usage.cache_read_input_tokens"),
+    (OPENAI | ANTHROPIC | BEDROCK, Written, "usage.cache_creation_input_tokens"),
+    (ANTHROPIC | BEDROCK, WrittenHour, "usage.cache_creation.ephemeral_1h_input_tokens"),
+    // The numbers above leave out the steps that compact the prompt or ask an advisor.
+    (ANTHROPIC, StepInput, "usage.iterations[*].input_tokens"),
+    (ANTHROPIC, StepCached, "usage.iterations[*].cache_read_input_tokens"),
+    (ANTHROPIC, StepWritten, "usage.iterations[*].cache_creation_input_tokens"),
+    (ANTHROPIC, StepOutput, "usage.iterations[*].output_tokens"),
     (ANTHROPIC, Input, "message.usage.input_tokens"),
     (ANTHROPIC, CachedBeside, "message.usage.cache_read_input_tokens"),
     (ANTHROPIC, Written, "message.usage.cache_creation_input_tokens"),
+    (ANTHROPIC, WrittenHour, "message.usage.cache_creation.ephemeral_1h_input_tokens"),
     (ANTHROPIC, Begun, "message.usage.output_tokens"),
     (GEMINI, Input, "usageMetadata.promptTokenCount"),
     (GEMINI, CachedWithin, "usageMetadata.cachedContentTokenCount"),
     (GEMINI, Tools, "usageMetadata.toolUsePromptTokenCount"),
     (GEMINI, Output, "usageMetadata.candidatesTokenCount"),
     (GEMINI, ReasonedBeside, "usageMetadata.thoughtsTokenCount"),
-    (GEMINI, Input, "[*].usageMetadata.promptTokenCount"),
-    (GEMINI, CachedWithin, "[*].usageMetadata.cachedContentTokenCount"),
-    (GEMINI, Tools, "[*].usageMetadata.toolUsePromptTokenCount"),
-    (GEMINI, Output, "[*].usageMetadata.candidatesTokenCount"),
-    (GEMINI, ReasonedBeside, "[*].usageMetadata.thoughtsTokenCount"),
     (BEDROCK, Input, "usage.inputTokens"),
     (BEDROCK, CachedBeside, "usage.cacheReadInputTokens"),
     (BEDROCK, Written, "usage.cacheWriteInputTokens"),
+    (BEDROCK, CachedBeside, "usage.cacheReadInputTokenCount"),
+    (BEDROCK, Written, "usage.cacheWriteInputTokenCount"),
     (BEDROCK, Output, "usage.outputTokens"),
     (OLLAMA, Input, "prompt_eval_count"),
     (OLLAMA, Output, "eval_count"),
@@ -105,12 +138,11 @@ pub const PATHS: [(Providers, Count, &str); 39] = [
     (OPENAI, Model, "response.model"),
     (ANTHROPIC, Model, "message.model"),
     (GEMINI, Model, "modelVersion"),
-    (GEMINI, Model, "[*].modelVersion"),
 ];
 
 /// The paths beside a count of output that say whether it is the last one.
 #[rustfmt::skip]
-const ENDS: [(Providers, Count, &str); 10] = [
+const ENDS: [(Providers, Count, &str); 7] = [
     (OPENAI, Said, "choices[*]"),
     (OPENAI, Ended, "choices[*].finish_reason"),
     (ANTHROPIC, Said, "delta"),
@@ -118,9 +150,6 @@ const ENDS: [(Providers, Count, &str); 10] = [
     (GEMINI, Said, "candidates"),
     (GEMINI, Ended, "candidates[*].finishReason"),
     (GEMINI, Ended, "promptFeedback.blockReason"),
-    (GEMINI, Said, "[*].candidates"),
-    (GEMINI, Ended, "[*].candidates[*].finishReason"),
-    (GEMINI, Ended, "[*].promptFeedback.blockReason"),
 ];
 
 /// The keys of usage: each event or line that states usage has one of them. Other events and lines are not read.
@@ -132,7 +161,7 @@ const KEYS: [(Providers, &str); 5] = [
     (OLLAMA, "eval_count"),
 ];
 
-/// The fields of an API's requests that limit the output.
+/// The fields of an API's requests that limit the output. Gemini also takes names with underscores.
 #[derive(Debug)]
 struct Api {
     providers: Providers,
@@ -140,35 +169,45 @@ struct Api {
     paths: &'static [&'static str],
     /// The fields with the maximum number of tokens of output: the provider obeys these, and no other.
     max_tokens: &'static [&'static str],
-    /// The field with the number of answers.
-    choices: Option<&'static str>,
+    /// The fields with the number of answers.
+    choices: &'static [&'static str],
 }
+
+/// The second of several prompts makes the output unknown: it is a text, or the number of a token.
+const SECOND_PROMPT: &str = "prompt[1]";
 
 #[rustfmt::skip]
 static APIS: [Api; 7] = [
-    Api { providers: OPENAI, paths: &["/completions"], max_tokens: &["max_tokens", "max_completion_tokens"], choices: Some("n") },
-    Api { providers: OPENAI, paths: &["/responses"], max_tokens: &["max_output_tokens"], choices: None },
-    Api { providers: ANTHROPIC, paths: &["/messages"], max_tokens: &["max_tokens"], choices: None },
+    Api {
+        providers: OPENAI,
+        paths: &["/completions"],
+        max_tokens: &["max_tokens", "max_completion_tokens"],
+        choices: &["n", "best_of", SECOND_PROMPT],
+    },
+    Api { providers: OPENAI, paths: &["/responses"], max_tokens: &["max_output_tokens"], choices: &[] },
+    Api { providers: ANTHROPIC, paths: &["/messages", ":rawPredict", ":streamRawPredict"], max_tokens: &["max_tokens"], choices: &[] },
     Api {
         providers: GEMINI,
         paths: &[":generateContent", ":streamGenerateContent"],
-        max_tokens: &["generationConfig.maxOutputTokens"],
-        choices: Some("generationConfig.candidateCount"),
+        max_tokens: &["generationConfig.maxOutputTokens", "generation_config.max_output_tokens"],
+        choices: &["generationConfig.candidateCount", "generation_config.candidate_count"],
     },
-    Api { providers: BEDROCK, paths: &["/converse", "/converse-stream"], max_tokens: &["inferenceConfig.maxTokens"], choices: None },
+    Api { providers: BEDROCK, paths: &["/converse", "/converse-stream"], max_tokens: &["inferenceConfig.maxTokens"], choices: &[] },
     // Each model has fields of its own.
-    Api { providers: BEDROCK, paths: &["/invoke", "/invoke-with-response-stream"], max_tokens: &[], choices: None },
-    Api { providers: OLLAMA, paths: &["/api/chat", "/api/generate"], max_tokens: &["options.num_predict"], choices: None },
+    Api { providers: BEDROCK, paths: &["/invoke", "/invoke-with-response-stream"], max_tokens: &[], choices: &[] },
+    Api { providers: OLLAMA, paths: &["/api/chat", "/api/generate"], max_tokens: &["options.num_predict"], choices: &[] },
 ];
 
 /// In place of the row of a model: the request is for none, and uses no tokens.
 pub const NO_MODEL: u16 = u16::MAX;
 
 /// The endings of paths that use no tokens. A slash may follow.
-const FREE: [&[u8]; 7] = [
+const FREE: [&[u8]; 9] = [
     b"/count_tokens",
     b":countTokens",
     b"/count-tokens",
+    b"/count-tokens:rawPredict",
+    b":computeTokens",
     b"/input_tokens",
     b"/moderations",
     b"/cancel",
@@ -191,6 +230,8 @@ pub struct Weights {
     pub cached_input: Weight,
     /// Input that was written to a cache.
     pub cache_write: Weight,
+    /// Input that was written to a cache for an hour.
+    pub cache_write_1h: Weight,
     /// Output that was said.
     pub output: Weight,
     /// Output that was thought.
@@ -200,11 +241,12 @@ pub struct Weights {
 impl Weights {
     /// The kinds by their names in the configuration.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, Weight); 5] {
+    pub const fn named(&self) -> [(&'static str, Weight); 6] {
         [
             ("input", self.input),
             ("cached_input", self.cached_input),
             ("cache_write", self.cache_write),
+            ("cache_write_1h", self.cache_write_1h),
             ("output", self.output),
             ("reasoning", self.reasoning),
         ]
@@ -217,50 +259,73 @@ impl Weights {
             input: self.input.max(other.input),
             cached_input: self.cached_input.max(other.cached_input),
             cache_write: self.cache_write.max(other.cache_write),
+            cache_write_1h: self.cache_write_1h.max(other.cache_write_1h),
             output: self.output.max(other.output),
             reasoning: self.reasoning.max(other.reasoning),
         }
     }
 
-    /// Returns the sum of what was used, by the counts of a response.
-    fn sum(&self, per: u64) -> Sum {
-        let term = |weight, counts: &[Count], part: Option<(Count, Weight)>| Term {
-            weight,
-            values: counts.iter().map(|count| *count as usize).collect(),
-            part: part.map(|(count, weight)| (count as usize, weight)),
-        };
-        let terms = vec![
-            term(self.input, &[Input], Some((CachedWithin, self.cached_input))),
-            term(self.input, &[Tools], None),
-            term(self.cached_input, &[CachedBeside], None),
-            term(self.cache_write, &[Written], None),
-            term(self.output, &[Output, Begun], Some((ReasonedWithin, self.reasoning))),
-            term(self.reasoning, &[ReasonedBeside], None),
+    /// Returns what was used by the counts of a response, in units of `per` weights; `None` if there is none. `delivered` is the output
+    /// of a response that has not stated it.
+    fn units(&self, scanner: &Scanner, delivered: u64, per: u64) -> Option<u64> {
+        let stated: [Option<u64>; MAX_VALUES] = core::array::from_fn(|count| match scanner.last(count) {
+            Some(Value::Number(number)) => number.counted().map(Millionths::get),
+            _ => None,
+        });
+        let has = |count: Count| stated.get(count as usize).is_some_and(Option::is_some);
+        // In the order of `Count`.
+        #[rustfmt::skip]
+        let [
+            input, within, beside, written, written_within, hour, tools,
+            output, begun, thought_within, thought_beside, total, _, _, _, _,
+            steps_input, steps_beside, steps_written, steps_output,
+        ] = stated.map(Option::unwrap_or_default);
+        if ![Input, CachedBeside, Written, Tools, Output, Begun, ReasonedBeside].into_iter().any(has) {
+            // Some state only a total: Voyage's embeddings.
+            let terms = [(Millionths::new(total), self.input.max(self.output))];
+            return has(Total).then(|| weigh(&terms, per));
+        }
+        let output = if has(Output) { output } else { begun.max(Millionths::of_units(delivered).get()) };
+        // The steps are the same tokens in more detail, and some more.
+        let (input, output) = (input.max(steps_input), output.max(steps_output));
+        let (mut beside, mut written) = (beside.max(steps_beside), written.max(steps_written));
+        let (mut cached, mut stored) = (within, written_within);
+        // Some gateways state the same tokens within the input and beside it.
+        if has(CachedWithin) && beside + written <= input {
+            (cached, stored) = (cached.max(beside), stored.max(written));
+            (beside, written) = (0, 0);
+        }
+        let cached = cached.min(input);
+        let stored = stored.min(input - cached);
+        let output = output.max(total.saturating_sub(input + beside + written + tools));
+        let thought = thought_within.min(output);
+        let hour = hour.min(stored + written);
+        let terms = [
+            (input - cached - stored, self.input),
+            (tools, self.input),
+            (cached + beside, self.cached_input),
+            (stored + written - hour, self.cache_write),
+            (hour, self.cache_write_1h),
+            (output - thought, self.output),
+            (thought + thought_beside, self.reasoning),
         ];
-        Sum::divided(terms, per)
+        Some(weigh(&terms.map(|(tokens, weight)| (Millionths::new(tokens), weight)), per))
     }
 
-    /// True if a count changes what was used: one that is within another does only if it weighs something else.
+    /// The most that so many tokens of output weigh.
+    fn output(&self, tokens: u64, per: u64) -> u64 {
+        weigh(&[(Millionths::of_units(tokens), self.output.max(self.reasoning))], per)
+    }
+
+    /// True if a count may change what was used.
     fn reads(&self, count: Count) -> bool {
         match count {
-            CachedWithin => self.input != self.cached_input,
+            WrittenWithin => self.input != self.cache_write,
+            WrittenHour => self.cache_write != self.cache_write_1h,
             ReasonedWithin => self.output != self.reasoning,
             Model | Said | Ended => false,
             _ => true,
         }
-    }
-}
-
-/// Weights, and how they are added up.
-#[derive(Debug)]
-struct Row {
-    weights: Weights,
-    sum: Sum,
-}
-
-impl Row {
-    fn new(weights: Weights, per: u64) -> Self {
-        Self { weights, sum: weights.sum(per) }
     }
 }
 
@@ -269,9 +334,9 @@ impl Row {
 pub struct Prices {
     /// The models, and the row of each: the beginning of names, if it ends with `*`, or a name.
     models: Vec<(String, u16)>,
-    rows: Vec<Row>,
+    rows: Vec<Weights>,
     /// The weights of models that are not in the table: the highest weight of each kind.
-    highest: Row,
+    highest: Weights,
     /// The number of tokens that cost a weight.
     per: u64,
     /// True if no request of another model is admitted.
@@ -282,8 +347,7 @@ impl Prices {
     /// The same weights for all models.
     #[must_use]
     pub fn of_all(weights: Weights) -> Self {
-        let highest = Row::new(weights, 1);
-        Self { models: Vec::new(), rows: Vec::new(), highest, per: 1, denies_unknown: false }
+        Self { models: Vec::new(), rows: Vec::new(), highest: weights, per: 1, denies_unknown: false }
     }
 
     /// The weights of each model, which are the cost of `per` tokens. `denies_unknown`: no request of another model is admitted. `None` if
@@ -292,17 +356,11 @@ impl Prices {
     pub fn by_model(rows: Vec<(Vec<String>, Weights)>, per: u64, denies_unknown: bool) -> Option<Self> {
         let highest =
             rows.iter().map(|(_, weights)| *weights).reduce(|highest, weights| highest.max(&weights))?;
-        let mut table = Self {
-            models: Vec::new(),
-            rows: Vec::new(),
-            highest: Row::new(highest, per),
-            per,
-            denies_unknown,
-        };
+        let mut table = Self { models: Vec::new(), rows: Vec::new(), highest, per, denies_unknown };
         for (models, weights) in rows {
             let row = u16::try_from(table.rows.len()).ok()?;
             table.models.extend(models.into_iter().map(|model| (model, row)));
-            table.rows.push(Row::new(weights, per));
+            table.rows.push(weights);
         }
         Some(table)
     }
@@ -339,17 +397,13 @@ impl Prices {
     /// The weights of a row; without one the highest.
     #[must_use]
     pub fn weights(&self, row: Option<u16>) -> &Weights {
-        &self.at(row).weights
-    }
-
-    fn at(&self, row: Option<u16>) -> &Row {
         row.and_then(|row| self.rows.get(usize::from(row))).unwrap_or(&self.highest)
     }
 
     fn reads(&self, count: Count) -> bool {
         match count {
             Model => self.is_by_model(),
-            _ => self.rows.iter().chain([&self.highest]).any(|row| row.weights.reads(count)),
+            _ => self.rows.iter().chain([&self.highest]).any(|weights| weights.reads(count)),
         }
     }
 }
@@ -382,7 +436,8 @@ impl Usage {
     /// the request names.
     ///
     /// If a response was cut off, its usage is the smaller of `reserved` and what it has delivered: each byte counts as a token of output,
-    /// because no token is shorter. It is at least what the response has stated.
+    /// because no token is shorter. It is at least what the response has stated, where each event of a stream that has not stated its
+    /// output counts as a token of it.
     #[must_use]
     pub fn used(
         &self,
@@ -391,24 +446,34 @@ impl Usage {
         (reserved, is_whole): (u64, bool),
         bytes: u64,
     ) -> Option<u64> {
+        let weights = self.weights(scanner, requested);
+        let said = weights.units(scanner, 0, self.prices.per)?;
+        if Self::has_ended(scanner, is_whole) {
+            return Some(said);
+        }
+        let delivered = match scanner.last(Input as usize) {
+            Some(Value::Number(_)) => said.saturating_add(weights.output(bytes, self.prices.per)),
+            _ => reserved,
+        };
+        let least = weights.units(scanner, scanner.documents(), self.prices.per)?;
+        Some(least.max(reserved.min(delivered)))
+    }
+
+    /// Returns the least that a stream without usage has used: each event counts as a token of output.
+    #[must_use]
+    pub fn least(&self, scanner: &Scanner, requested: Option<u16>) -> u64 {
+        self.weights(scanner, requested).output(scanner.documents(), self.prices.per)
+    }
+
+    #[inline(never)]
+    fn weights(&self, scanner: &Scanner, requested: Option<u16>) -> &Weights {
         let row = match scanner.last(Model as usize) {
             // Some streams have an empty name in events before the first that has one.
             Some(Value::Text("")) | None => requested,
             Some(Value::Text(model)) => self.prices.row(model.as_bytes()),
             Some(_) => None,
         };
-        let Row { weights, sum } = self.prices.at(row);
-        let said = sum.last(scanner)?;
-        if Self::has_ended(scanner, is_whole) {
-            return Some(said);
-        }
-        let delivered = match scanner.last(Input as usize) {
-            Some(Value::Number(_)) => {
-                said.saturating_add(weigh(&[(bytes, weights.output.max(weights.reasoning))], self.prices.per))
-            }
-            _ => reserved,
-        };
-        Some(said.max(reserved.min(delivered)))
+        self.prices.weights(row)
     }
 
     /// True if the last count of output in a response that has ended counts all of it.
@@ -473,9 +538,11 @@ impl Eq for Estimate {}
 impl Estimate {
     /// Shows the paths of the values of a body that it needs.
     pub(super) fn body_paths<'a>(&self, show: &mut dyn FnMut(&'a str)) {
-        let model = self.prices.is_by_model().then_some(REQUESTED_MODEL);
-        for path in self.max_tokens().chain(self.choices()).chain(model) {
-            show(path);
+        for api in self.apis() {
+            [api.max_tokens, api.choices].into_iter().flatten().for_each(|path| show(path));
+        }
+        if self.prices.is_by_model() {
+            show(REQUESTED_MODEL);
         }
     }
 
@@ -485,17 +552,25 @@ impl Estimate {
         APIS.iter().filter(move |api| api.providers & providers != 0)
     }
 
-    fn max_tokens(&self) -> impl Iterator<Item = &'static str> {
-        self.apis().flat_map(|api| api.max_tokens).copied()
-    }
-
-    fn choices(&self) -> impl Iterator<Item = &'static str> {
-        self.apis().filter_map(|api| api.choices)
+    /// The largest of the counts in these fields of all APIs, if any is there; `None` if one cannot be read.
+    #[inline(never)]
+    fn largest(
+        &self,
+        request: &Request<'_>,
+        fields: fn(&Api) -> &'static [&'static str],
+    ) -> Option<Option<u64>> {
+        let mut largest = None;
+        for api in self.apis() {
+            for field in fields(api) {
+                largest = largest.max(request.body_count(field).ok()?);
+            }
+        }
+        Some(largest)
     }
 
     /// The most tokens of output that a request takes: what it says where its provider reads it. A number elsewhere makes that no less.
     fn max_tokens_of(&self, request: &Request<'_>) -> Option<u64> {
-        let largest = largest(request, self.max_tokens())?;
+        let largest = self.largest(request, |api| api.max_tokens)?;
         let path = path(request).unwrap_or_default();
         let is_of_path = |api: &&Api| api.paths.iter().any(|end| path.ends_with(end.as_bytes()));
         let says = |api: &Api| {
@@ -517,7 +592,7 @@ impl Estimate {
         let bytes = request.body_length().ok().or_else(|| content_length(request));
         let input = bytes
             .map_or(self.max_input, |bytes| bytes.div_ceil(self.bytes_per_token.max(1)).min(self.max_input));
-        let choices = largest(request, self.choices()).map(|choices| choices.unwrap_or(1));
+        let choices = self.largest(request, |api| api.choices).map(|choices| choices.unwrap_or(1));
         let output = self.max_tokens_of(request).and_then(|tokens| Some(tokens.saturating_mul(choices?)));
         (input, output.unwrap_or(self.max_output).min(self.max_output))
     }
@@ -544,11 +619,12 @@ impl Estimate {
     fn units(&self, input: u64, output: u64, row: Option<u16>) -> u64 {
         let weights = self.prices.weights(row);
         // Input may be in a cache, or be written there, and output may be thought.
+        let written = weights.cache_write.max(weights.cache_write_1h);
         let terms = [
-            (input, weights.input.max(weights.cached_input).max(weights.cache_write)),
+            (input, weights.input.max(weights.cached_input).max(written)),
             (output, weights.output.max(weights.reasoning)),
         ];
-        weigh(&terms, self.prices.per)
+        weigh(&terms.map(|(tokens, weight)| (Millionths::of_units(tokens), weight)), self.prices.per)
     }
 }
 
@@ -583,7 +659,14 @@ fn model_in_path(path: &[u8]) -> Option<&[u8]> {
     let mut segments = path.split(|&byte| byte == b'/');
     while let Some(segment) = segments.next() {
         match segment {
-            b"models" => return segments.next()?.split(|&byte| byte == b':').next(),
+            // Azure's `/models/chat/completions` names none.
+            b"models" => {
+                let mut parts = segments.next()?.split(|&byte| byte == b':');
+                let model = parts.next();
+                if parts.next().is_some() {
+                    return model;
+                }
+            }
             b"model" | b"deployments" => return segments.next(),
             _ => {}
         }
@@ -597,13 +680,4 @@ fn content_length(request: &Request<'_>) -> Option<u64> {
     let is_exchange = header("content-encoding")?.is_none() && header("upgrade")?.is_none();
     let length = header("content-length")?.filter(|_| is_exchange)?;
     super::cost::number(&length.value)
-}
-
-/// The largest of the counts at these paths of the body, if any is there; `None` if one cannot be read.
-fn largest<'a>(request: &Request<'_>, paths: impl Iterator<Item = &'a str>) -> Option<Option<u64>> {
-    let mut largest = None;
-    for path in paths {
-        largest = largest.max(request.body_count(path).ok()?);
-    }
-    Some(largest)
 }

@@ -85,7 +85,13 @@ pub fn json(policy: &Policy, check: &Check) -> Vec<Value> {
 fn paths(usage: &Usage) -> Vec<(String, Vec<&'static str>)> {
     let mut found: Vec<(Count, Vec<&'static str>)> = Vec::new();
     for (count, path) in usage::paths(usage.providers, &usage.prices) {
-        let count = if count == Count::Begun { Count::Output } else { count };
+        let count = match count {
+            Count::Begun | Count::StepOutput => Count::Output,
+            Count::StepInput => Count::Input,
+            Count::StepCached => Count::CachedBeside,
+            Count::StepWritten => Count::Written,
+            count => count,
+        };
         match found.iter_mut().find(|(other, _)| *other == count) {
             Some((_, paths)) => paths.push(path),
             None => found.push((count, vec![path])),
@@ -97,12 +103,17 @@ fn paths(usage: &Usage) -> Vec<(String, Vec<&'static str>)> {
 fn name(count: Count, prices: &Prices) -> String {
     let weights = prices.weights(None);
     let (name, weight) = match count {
-        Count::Input => ("input", weights.input),
+        Count::Input | Count::StepInput => ("input", weights.input),
         Count::CachedWithin => ("cached input, which is part of input", weights.cached_input),
-        Count::CachedBeside => ("cached input, which is no part of input", weights.cached_input),
-        Count::Written => ("input written to a cache", weights.cache_write),
+        Count::CachedBeside | Count::StepCached => {
+            ("cached input, which is no part of input", weights.cached_input)
+        }
+        Count::Written | Count::StepWritten => ("input written to a cache", weights.cache_write),
+        Count::WrittenWithin => ("input written to a cache, which is part of input", weights.cache_write),
+        Count::WrittenHour => ("of that, for an hour", weights.cache_write_1h),
+        Count::Total => ("output, as what a total has beyond input", weights.output),
         Count::Tools => ("input made by tools", weights.input),
-        Count::Output | Count::Begun => ("output", weights.output),
+        Count::Output | Count::Begun | Count::StepOutput => ("output", weights.output),
         Count::ReasonedWithin => ("reasoning, which is part of output", weights.reasoning),
         Count::ReasonedBeside => ("reasoning, which is no part of output", weights.reasoning),
         Count::Model | Count::Said | Count::Ended => return String::from("model"),

@@ -35,6 +35,8 @@ fn forms() {
         ("application/jsonl", "", lines),
         ("application/x-jsonlines", "", lines),
         ("application/jsonlines", "", lines),
+        ("application/x-jsonl", "", lines),
+        ("application/stream+json", "", lines),
         ("application/vnd.amazon.eventstream", "", frames),
         ("Application/vnd.Amazon.eventstream; a=b", "identity", frames),
         ("application/vnd.amazon.eventstream", "gzip", None),

@@ -535,7 +535,7 @@ proptest! {
             let [ours, theirs] = [&cuts[..], &[1]].map(|cuts| {
                 let stream = if form == Form::Frames { &frames } else { stream.as_bytes() };
                 let (scanner, end) = read(form, &paths, pieces(stream, cuts));
-                shown(&scanner, form, paths.count(), end)
+                (shown(&scanner, form, paths.count(), end), scanner.documents())
             });
             prop_assert_eq!(ours, theirs, "{:?}", stream);
         }

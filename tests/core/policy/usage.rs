@@ -73,7 +73,7 @@ const INVOKE: &[(&str, &str)] =
     &[("chunk", r#"{"bytes":"eyJ1c2FnZSI6eyJpbnB1dFRva2VucyI6MSwib3V0cHV0VG9rZW5zIjoyfX0=","p":"abcd"}"#)];
 
 /// A number of its own for each kind of tokens: what was charged shows what was counted.
-const APART: &str = r#"{"provider": "P", "weights": {"input": 1, "cached_input": 100, "cache_write": 10000, "output": 1000000, "reasoning": "0.01"}}"#;
+const APART: &str = r#"{"provider": "P", "weights": {"input": 1, "cached_input": 100, "cache_write": 10000, "cache_write_1h": 100000, "output": 1000000, "reasoning": "0.01"}}"#;
 
 fn settled(usage: &str, provider: &str) -> Config {
     policy(&format!(
@@ -84,7 +84,7 @@ fn settled(usage: &str, provider: &str) -> Config {
 
 #[test]
 fn each_kind_of_tokens_counts_once() {
-    // Provider, name, content type, body, and the units: input + 100 cached + 10,000 written + 1,000,000 output + 0.01 reasoning.
+    // Provider, name, content type, body, and the units: input + 100 cached + 10,000 written (100,000 for an hour) + 1,000,000 output + 0.01 reasoning.
     #[rustfmt::skip]
     let rows: &[(&str, &str, &str, &str, u64)] = &[
         ("openai", "chat", JSON,
@@ -133,15 +133,60 @@ fn each_kind_of_tokens_counts_once() {
          "{\"model\":\"m\",\"message\":{\"content\":\"Hi\"},\"done\":false}\n{\"model\":\"m\",\"done\":true,\"prompt_eval_count\":26,\"eval_count\":298}\n",
          26 + 298_000_000),
         ("ollama", "an answer", JSON, r#"{"done": true, "prompt_eval_count": 26, "eval_count": 2}"#, 26 + 2_000_000),
+        ("openai", "written to a cache", JSON,
+         r#"{"usage": {"prompt_tokens": 2600, "completion_tokens": 1, "total_tokens": 2601, "prompt_tokens_details": {"cached_tokens": 2000, "cache_write_tokens": 400}}}"#,
+         200 + 200_000 + 4_000_000 + 1_000_000),
+        ("openai", "a stream of responses, written to a cache", EVENTS,
+         "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":9,\"input_tokens_details\":{\"cache_write_tokens\":4,\"cached_tokens\":3},\"output_tokens\":1,\"total_tokens\":10}}}\n\n",
+         2 + 300 + 40_000 + 1_000_000),
+        ("openai", "an image", EVENTS,
+         "data: {\"type\":\"image_generation.partial_image\",\"b64_json\":\"AA==\"}\n\ndata: {\"type\":\"image_generation.completed\",\"b64_json\":\"AA==\",\"usage\":{\"total_tokens\":100,\"input_tokens\":50,\"output_tokens\":50,\"input_tokens_details\":{\"text_tokens\":10,\"image_tokens\":40}}}\n\n",
+         50 + 50_000_000),
+        ("openai", "a transcription", JSON,
+         r#"{"text": "Hi", "usage": {"type": "tokens", "input_tokens": 14, "input_token_details": {"text_tokens": 0, "audio_tokens": 14}, "output_tokens": 4, "total_tokens": 18}}"#,
+         14 + 4_000_000),
+        ("openai", "xAI: thoughts beside the output", JSON,
+         r#"{"usage": {"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 135, "prompt_tokens_details": {"text_tokens": 32, "cached_tokens": 6}, "completion_tokens_details": {"reasoning_tokens": 94}}}"#,
+         26 + 600 + 9_000_000 + 1),
+        ("openai", "Gemini's thoughts, in the total alone", JSON, r#"{"usage": {"completion_tokens": 5, "prompt_tokens": 8, "total_tokens": 113}}"#, 8 + 105_000_000),
+        ("openai", "Mistral's connectors", JSON, r#"{"usage": {"prompt_tokens": 188, "completion_tokens": 55, "total_tokens": 7355, "connector_tokens": 7112}}"#, 188 + 7112 + 55_000_000),
+        ("openai", "DeepSeek", JSON, r#"{"usage": {"prompt_tokens": 20, "completion_tokens": 1, "total_tokens": 21, "prompt_cache_hit_tokens": 15, "prompt_cache_miss_tokens": 5}}"#, 5 + 1_500 + 1_000_000),
+        ("openai", "Qwen", JSON, r#"{"usage": {"prompt_tokens": 20, "completion_tokens": 1, "total_tokens": 21, "prompt_tokens_details": {"cached_tokens": 7, "cache_creation_input_tokens": 9, "cache_type": "ephemeral"}}}"#, 4 + 700 + 90_000 + 1_000_000),
+        ("openai", "Moonshot", EVENTS,
+         "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\",\"usage\":{\"prompt_tokens\":19,\"completion_tokens\":13,\"total_tokens\":32,\"cached_tokens\":19}}]}\n\ndata: [DONE]\n\n",
+         1_900 + 13_000_000),
+        ("openai", "Groq", EVENTS,
+         "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"x_groq\":{\"id\":\"r\",\"usage\":{\"queue_time\":0.01,\"prompt_tokens\":5,\"completion_tokens\":3,\"total_tokens\":8}}}\n\ndata: [DONE]\n\n",
+         5 + 3_000_000),
+        ("openai", "LiteLLM states tokens twice", JSON,
+         r#"{"usage": {"prompt_tokens": 100, "completion_tokens": 2, "total_tokens": 102, "prompt_tokens_details": {"audio_tokens": null, "cached_tokens": 60}, "cache_creation_input_tokens": 30, "cache_read_input_tokens": 60}}"#,
+         10 + 6_000 + 300_000 + 2_000_000),
+        ("anthropic", "written to a cache for an hour", JSON,
+         r#"{"usage": {"input_tokens": 5, "cache_creation_input_tokens": 7, "cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 4}, "output_tokens": 1}}"#,
+         5 + 30_000 + 400_000 + 1_000_000),
+        ("anthropic", "a total of all", JSON, r#"{"usage": {"input_tokens": 5, "cache_read_input_tokens": 9, "output_tokens": 1, "total_tokens": 15}}"#, 5 + 900 + 1_000_000),
+        ("anthropic", "a step that compacts the prompt", JSON,
+         r#"{"usage": {"input_tokens": 23, "cache_read_input_tokens": 2, "output_tokens": 3, "iterations": [
+                {"type": "compaction", "input_tokens": 180, "cache_creation_input_tokens": 1, "cache_read_input_tokens": 0, "output_tokens": 35},
+                {"type": "message", "input_tokens": 23, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 2, "output_tokens": 3}]}}"#,
+         203 + 200 + 10_000 + 38_000_000),
+        ("anthropic", "steps in a stream", EVENTS,
+         "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":23,\"output_tokens\":1}}}\n\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":2,\"iterations\":[{\"input_tokens\":180,\"output_tokens\":35}]}}\n\ndata: {\"type\":\"message_delta\",\"usage\":{\"iterations\":[{\"input_tokens\":180,\"output_tokens\":35},{\"input_tokens\":23,\"output_tokens\":3}],\"output_tokens\":3}}\n\n",
+         203 + 38_000_000),
+        ("gemini", "Vertex begins without counts", EVENTS,
+         "data: {\"candidates\":[{\"content\":{}}],\"usageMetadata\":{\"trafficType\":\"ON_DEMAND\"}}\n\ndata: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":8,\"candidatesTokenCount\":3,\"totalTokenCount\":11,\"trafficType\":\"ON_DEMAND\"}}\n\n",
+         8 + 3_000_000),
+        ("bedrock", "Claude, invoked", JSON, r#"{"type": "message", "usage": {"input_tokens": 4, "cache_creation_input_tokens": 1, "cache_read_input_tokens": 3, "output_tokens": 2}}"#, 4 + 300 + 10_000 + 2_000_000),
+        ("bedrock", "Nova, invoked", JSON, r#"{"output": {}, "usage": {"inputTokens": 4, "outputTokens": 2, "totalTokens": 6, "cacheReadInputTokenCount": 3, "cacheWriteInputTokenCount": 1}}"#, 4 + 300 + 10_000 + 2_000_000),
         ("openai", "more from a cache than there is", JSON, r#"{"usage": {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 9}}}"#, 300),
         ("openai", "a count below zero", JSON, r#"{"usage": {"prompt_tokens": -3, "completion_tokens": 1}}"#, 1_000_000),
-        ("openai", "no usage", EVENTS, "data: {\"choices\":[],\"usage\":null}\n\ndata: [DONE]\n\n", RESERVED),
+        ("openai", "no usage: each event is a token", EVENTS, "data: {\"choices\":[],\"usage\":null}\n\ndata: [DONE]\n\n", 2_000_000),
         ("openai", "an error", JSON, r#"{"error": {"message": "overloaded"}}"#, RESERVED),
         ("bedrock", "a stream that is none", FRAMES, r#"{"usage": {"inputTokens": 30}}"#, RESERVED),
     ];
     let streams = [
         ("a stream of converse", CONVERSE, 30 + 400 + 60_000 + 6_000_000),
-        ("a stream of invoke", INVOKE, RESERVED),
+        ("a stream of invoke: each message is a token", INVOKE, 1_000_000),
     ]
     .map(|(name, events, units)| {
         let stream = events.iter().flat_map(|(name, payload)| frames::event(name, payload.as_bytes()));
@@ -380,6 +425,57 @@ fn a_stream_that_is_cut_off_costs_what_it_has_delivered_or_what_it_reserved() {
     }));
 }
 
+/// A client could leave out `stream_options`, or leave before the last event, and pay the reservation for any output.
+#[test]
+fn a_stream_costs_at_least_a_token_for_each_event() {
+    let openai = r#"data: {"choices":[{"delta":{"content":"data: a\n\ndata: b"}}]}"#;
+    let anthropic =
+        r#"data: {"type":"message_start","message":{"usage":{"input_tokens":50,"output_tokens":1}}}"#;
+    let delta =
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"x\"}}";
+    let vllm = r#"data: {"choices":[{"delta":{}}],"usage":{"prompt_tokens":50,"completion_tokens":400}}"#;
+    let events = |first: &str, each: &str, number: usize, end: &str| {
+        [first, ": no data"]
+            .into_iter()
+            .chain([each].repeat(number))
+            .fold(String::new(), |text, event| text + &event.replace('\n', end) + end + end)
+    };
+    // The form, the body, and the units: 2 for a token of output, 1 for one of input.
+    let rows = [
+        ("no usage", EVENTS, events(openai, openai, 999, "\n").into_bytes(), 2_000),
+        ("CRLF", EVENTS, events(openai, openai, 999, "\r\n").into_bytes(), 2_000),
+        ("CR", EVENTS, events(openai, openai, 999, "\r").into_bytes(), 2_000),
+        (
+            "a byte order mark",
+            EVENTS,
+            events(&format!("\u{feff}{openai}"), openai, 999, "\n").into_bytes(),
+            2_000,
+        ),
+        ("few events", EVENTS, events(openai, openai, 9, "\n").into_bytes(), RESERVED),
+        ("input, and no output yet", EVENTS, events(anthropic, delta, 999, "\n").into_bytes(), 2_050),
+        ("output in the first event", EVENTS, events(vllm, openai, 999, "\n").into_bytes(), 850),
+        ("lines", LINES, "{\"response\":\"x\"}\n\n".repeat(1_000).into_bytes(), 2_000),
+        (
+            "messages in base64",
+            FRAMES,
+            INVOKE
+                .repeat(1_000)
+                .iter()
+                .flat_map(|(name, payload)| frames::event(name, payload.as_bytes()))
+                .collect(),
+            2_000,
+        ),
+        ("one document", JSON, openai[6..].repeat(1_000).into_bytes(), RESERVED),
+    ];
+    let config = settled(r#"{"provider": "P", "weights": {"output": 2}}"#, "auto");
+    each(rows.iter().flat_map(|(name, kind, body, units)| {
+        [1, 7, 64, 5_000, 1_000_000].map(|size| {
+            let found = charged(&config, kind, None, body.chunks(size));
+            (format!("{name}, in parts of {size}"), found.to_string(), units.to_string())
+        })
+    }));
+}
+
 /// One document. A client has received so much of it when it leaves.
 #[test]
 fn a_document_that_is_cut_off_has_not_said_all() {
@@ -535,6 +631,19 @@ fn only_what_the_provider_obeys_lowers_a_reservation() {
         ("gemini", "POST /v1beta/models/m:generateContent", GEMINI, 1),
         ("gemini", "POST /v1beta/models/m:streamGenerateContent?alt=sse", GEMINI, 1),
         ("gemini", "POST /v1beta/models/m:generateContent", ONE, 50),
+        (
+            "gemini",
+            "POST /v1beta/models/m:generateContent",
+            r#"{"generation_config": {"max_output_tokens": 9, "candidate_count": 2}}"#,
+            18,
+        ),
+        (
+            "gemini",
+            "POST /v1beta/models/m:generateContent",
+            r#"{"generationConfig": {"maxOutputTokens": 1}, "generation_config": {"max_output_tokens": 70}}"#,
+            70,
+        ),
+        ("auto", "POST /v1/projects/p/locations/l/publishers/anthropic/models/m:streamRawPredict", ONE, 1),
         ("bedrock", "POST /model/m/converse", CONVERSE, 1),
         ("bedrock", "POST /model/m/converse", ONE, 50),
         ("bedrock", "POST /model/m/invoke", CONVERSE, 50),
@@ -562,6 +671,11 @@ fn only_what_the_provider_obeys_lowers_a_reservation() {
         ("openai", CHAT, r#"{"max_tokens": 1, "max_tokens": 2}"#, 200),
         ("openai", CHAT, r#"{"max_tokens": 1, "max_t\u006fkens": 2}"#, 200),
         ("openai", CHAT, r#"{"max_tokens": 10, "n": 2}"#, 20),
+        ("openai", "POST /v1/completions", r#"{"max_tokens": 10, "n": 2, "best_of": 5}"#, 50),
+        ("openai", "POST /v1/completions", r#"{"max_tokens": 10, "prompt": "a"}"#, 10),
+        ("openai", "POST /v1/completions", r#"{"max_tokens": 10, "prompt": ["a"]}"#, 10),
+        ("openai", "POST /v1/completions", r#"{"max_tokens": 10, "prompt": ["a", "b"]}"#, 200),
+        ("openai", "POST /v1/completions", r#"{"max_tokens": 10, "prompt": [[1], [2]]}"#, 200),
         ("openai", CHAT, r#"{"max_tokens": 10, "n": null}"#, 10),
         ("openai", CHAT, r#"{"max_tokens": 10, "n": 1.5}"#, 200),
         ("openai", CHAT, r#"{"max_tokens": 10, "n": "2"}"#, 200),
@@ -605,6 +719,8 @@ fn what_uses_no_tokens_costs_nothing() {
         ("/v1/messages/count_tokens", true),
         ("/v1beta/models/x:countTokens", true),
         ("/model/x/count-tokens", true),
+        ("/v1/projects/p/publishers/anthropic/models/count-tokens:rawPredict", true),
+        ("/v1/projects/p/publishers/google/models/x:computeTokens", true),
         ("/v1/responses/input_tokens", true),
         ("/v1/moderations", true),
         ("/v1/responses/resp_1/cancel", true),
@@ -683,6 +799,14 @@ fn a_request_of_an_unknown_model_is_denied() {
         ("in the path, and no JSON", NOVA, Some("?"), "[101]"),
         ("in the path, and another in the body", NOVA, Some(r#"{"model": "x"}"#), "[1]"),
         ("unknown in the path", "POST /model/x/converse", Some(r#"{"model": "gpt-5"}"#), DENIED),
+        (
+            "no model in Azure's path",
+            "POST /models/chat/completions",
+            Some(r#"{"model": "gpt-5", "max_tokens": 20}"#),
+            "[205]",
+        ),
+        // LiteLLM takes the model of the query.
+        ("another in the query", "POST /v1/chat/completions?model=x", Some(r#"{"model": "gpt-5"}"#), DENIED),
         ("unknown in Gemini's path", "POST /v1beta/models/x:generateContent", Some("{}"), DENIED),
         // The upstream may find a model in it.
         (
@@ -815,17 +939,17 @@ mod properties {
         }
     }
 
-    const FORMS: usize = 9;
+    const FORMS: usize = 12;
 
     /// The response of a provider, in one of its forms: its content type and its text. `None` for a use that the provider cannot have.
     fn written(form: usize, used: Used, text: &str) -> (&'static str, String, Used) {
         let Used { fresh, cached, written, said, thought } = used;
-        let (input, output) = (fresh + cached, said + thought);
+        let (input, all, output) = (fresh + cached, fresh + cached + written, said + thought);
         let text = serde_json::to_string(text).unwrap();
         let no_writes = Used { written: 0, ..used };
         let no_thoughts = Used { thought: 0, ..used };
         let chat = format!(
-            r#""usage":{{"prompt_tokens":{input},"completion_tokens":{output},"prompt_tokens_details":{{"cached_tokens":{cached}}},"completion_tokens_details":{{"reasoning_tokens":{thought}}}}}"#
+            r#""usage":{{"prompt_tokens":{all},"completion_tokens":{output},"prompt_tokens_details":{{"cached_tokens":{cached},"cache_write_tokens":{written}}},"completion_tokens_details":{{"reasoning_tokens":{thought}}}}}"#
         );
         let responses = format!(
             r#""usage":{{"input_tokens":{input},"input_tokens_details":{{"cached_tokens":{cached}}},"output_tokens":{output},"output_tokens_details":{{"reasoning_tokens":{thought}}}}}"#
@@ -836,14 +960,10 @@ mod properties {
             )
         };
         match form {
-            0 => (JSON, format!(r#"{{"choices":[{{"text":{text}}}],{chat}}}"#), no_writes),
+            0 => (JSON, format!(r#"{{"choices":[{{"text":{text}}}],{chat}}}"#), used),
             1 => {
                 let delta = format!("data: {{\"choices\":[{{\"delta\":{text}}}],\"usage\":null}}\n\n");
-                (
-                    EVENTS,
-                    format!("{delta}{delta}data: {{\"choices\":[],{chat}}}\n\ndata: [DONE]\n\n"),
-                    no_writes,
-                )
+                (EVENTS, format!("{delta}{delta}data: {{\"choices\":[],{chat}}}\n\ndata: [DONE]\n\n"), used)
             }
             2 => {
                 let events = format!(
@@ -886,6 +1006,51 @@ mod properties {
                 ),
                 no_thoughts,
             ),
+            // xAI.
+            8 => (
+                JSON,
+                format!(
+                    r#"{{"choices":[{{"text":{text}}}],"usage":{{"prompt_tokens":{input},"completion_tokens":{said},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{cached}}},"completion_tokens_details":{{"reasoning_tokens":{thought}}}}}}}"#,
+                    input + output
+                ),
+                no_writes,
+            ),
+            // LiteLLM, in front of Anthropic.
+            9 => (
+                JSON,
+                format!(
+                    r#"{{"choices":[{{"text":{text}}}],"usage":{{"prompt_tokens":{all},"completion_tokens":{said},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{cached}}},"cache_read_input_tokens":{cached},"cache_creation_input_tokens":{written}}}}}"#,
+                    all + said
+                ),
+                no_thoughts,
+            ),
+            // Anthropic, in steps.
+            10 => {
+                let step = |of: Used| {
+                    format!(
+                        r#"{{"input_tokens":{},"cache_read_input_tokens":{},"cache_creation_input_tokens":{},"output_tokens":{}}}"#,
+                        of.fresh, of.cached, of.written, of.said
+                    )
+                };
+                let half = |number: u64| number / 2;
+                let first = Used {
+                    fresh: half(fresh),
+                    cached: half(cached),
+                    written: half(written),
+                    said: half(said),
+                    thought,
+                };
+                let last = Used {
+                    fresh: fresh - first.fresh,
+                    cached: cached - first.cached,
+                    written: written - first.written,
+                    said: said - first.said,
+                    thought,
+                };
+                let (first, last) = (step(first), step(last));
+                let all = last.replace('}', &format!(r#","iterations":[{first},{last}]}}"#));
+                (JSON, format!(r#"{{"content":[{text}],"usage":{all}}}"#), no_thoughts)
+            }
             _ => (
                 LINES,
                 format!(
@@ -896,8 +1061,20 @@ mod properties {
         }
     }
 
-    const PROVIDERS: [&str; FORMS] =
-        ["openai", "openai", "openai", "anthropic", "anthropic", "gemini", "gemini", "bedrock", "ollama"];
+    const PROVIDERS: [&str; FORMS] = [
+        "openai",
+        "openai",
+        "openai",
+        "anthropic",
+        "anthropic",
+        "gemini",
+        "gemini",
+        "bedrock",
+        "openai",
+        "openai",
+        "anthropic",
+        "ollama",
+    ];
 
     #[test]
     fn what_is_charged_is_what_was_used() {

@@ -284,8 +284,8 @@ fn anthropic() {
     let answer = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"claude-sonnet-4-5\",\"usage\":{\"input_tokens\":25,\"cache_creation_input_tokens\":4,\"cache_read_input_tokens\":10,\"output_tokens\":1}}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
     let request = answered("/v1/messages", body, STREAM, answer, 7).header("x-api-key", "k");
     assert_eq!(world.send(&request).text(), answer);
-    // 22 tokens of input at five quarters, and 1,000 of output; then 25 + 5 + 1 + 75. One of the two policies settles.
-    world.counts_cost("the tokens", 5_028, 106);
+    // 22 tokens of input at two, and 1,000 of output; then 25 + 5 + 1 + 75. One of the two policies settles.
+    world.counts_cost("the tokens", 5_044, 106);
     assert_eq!(world.send(&answered("/v1/messages", body, STREAM, answer, 7)).status, 403, "no key");
 }
 
@@ -297,8 +297,8 @@ fn coding_agents() {
     };
     let body = r#"{"model": "m", "max_tokens": 1000, "max_output_tokens": 2000, "stream": true}"#;
     let long = format!("{body}{}", " ".repeat(300_000));
-    // A token of input may cost five quarters.
-    let input = |body: &str| (body.len().div_ceil(3) as u64 * 5).div_ceil(4);
+    // A token of input may cost two.
+    let input = |body: &str| body.len().div_ceil(3) as u64 * 2;
     let claude = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"cache_creation_input_tokens\":4,\"cache_read_input_tokens\":10,\"output_tokens\":1}}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
     let codex = "event: response.created\ndata: {\"response\":{\"usage\":null}}\n\nevent: response.completed\ndata: {\"response\":{\"usage\":{\"input_tokens\":1000,\"input_tokens_details\":{\"cached_tokens\":900},\"output_tokens\":20,\"output_tokens_details\":{\"reasoning_tokens\":10}}}}\n\n";
     let (counted, file) = (r#"{"input_tokens": 2095}"#, r#"{"id": "file-1", "object": "file"}"#);
@@ -415,7 +415,7 @@ fn llm_providers() {
     let mut asked = 0;
     eventually("all of it to be charged to one limit", || {
         asked += 1;
-        (left() + sum + asked * 61_444 == 500_000_000).then_some(())
+        (left() + sum + asked * 61_446 == 500_000_000).then_some(())
     });
 }
 
