@@ -68,7 +68,7 @@ fn scan_error(error: &ScanError) -> Wrong {
 struct Loader {
     documents: Vec<Node>,
     open: Vec<Open>,
-    /// What aliases stand for: the value, the number of values in it, and its text as the name of a field.
+    /// The values that aliases stand for, each with the number of values in it, and its text as the name of a field.
     anchors: HashMap<usize, (Node, usize, Option<String>)>,
     copied: usize,
 }
