@@ -130,7 +130,7 @@ fn string(text: &str, syntax: &Syntax, path: &str, errors: &mut Errors) {
     errors.add_with_hint(path, found, allowed_text(syntax), hint.map(Hint::Nearest));
 }
 
-/// What is probably meant may be out of bounds, too.
+/// True if a hint is allowed: the probable intention may be out of bounds, too.
 fn is_allowed(hint: &Hint, kind: &Kind) -> bool {
     match (hint, kind) {
         (Hint::Nearest(text), Kind::Count(min, max)) => {
