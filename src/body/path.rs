@@ -18,9 +18,9 @@ use core::fmt;
 use super::search::Search;
 
 /// The most paths in a table of [`Paths::new`].
-pub const MAX_PATHS: usize = 16;
+pub const MAX_PATHS: usize = 20;
 /// The most values that a table of [`Paths::grouped`] leads to.
-pub const MAX_VALUES: usize = 20;
+pub const MAX_VALUES: usize = 24;
 /// The most paths in a table of [`Paths::grouped`].
 pub const MAX_GROUPED: usize = 64;
 /// The most segments of a path. Wanted values are never deeper.
@@ -132,7 +132,7 @@ impl Paths {
     /// [`PathError`] for the first path that is wrong.
     pub fn new(paths: &[&str]) -> Result<Self, PathError> {
         if let Some(value) = paths.get(MAX_PATHS) {
-            let allowed = "at most 16 paths";
+            let allowed = "at most 20 paths";
             return Err(PathError { path: MAX_PATHS, byte: 0, value: (*value).to_owned(), allowed });
         }
         let mut table = Self::compiled(paths)?;

@@ -7,7 +7,7 @@ use super::path::{MAX_PATHS, MAX_VALUES, Set};
 /// The longest text that is kept, in bytes after its escapes are decoded.
 pub const MAX_TEXT: usize = 1024;
 /// The bytes of all texts of a stream together.
-pub const MAX_TEXTS: usize = 3000;
+pub const MAX_TEXTS: usize = 3072;
 
 /// The value at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

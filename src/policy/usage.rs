@@ -277,7 +277,7 @@ impl Weights {
         #[rustfmt::skip]
         let [
             input, within, beside, written, written_within, hour, tools,
-            output, begun, thought_within, thought_beside, total, _, _, _, _,
+            output, begun, thought_within, thought_beside, total, _, _, _, _, _, _, _, _,
             steps_input, steps_beside, steps_written, steps_output,
         ] = stated.map(Option::unwrap_or_default);
         if ![Input, CachedBeside, Written, Tools, Output, Begun, ReasonedBeside].into_iter().any(has) {

@@ -55,7 +55,7 @@ struct Limits {
 #[derive(Default)]
 struct Host {
     aliases: Vec<String>,
-    /// What the server answers before it chooses a location.
+    /// The server's own answer, before it chooses a location.
     answers: Vec<Directive>,
     /// In the order in which the controller finds them.
     locations: Vec<Location>,

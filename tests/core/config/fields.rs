@@ -472,8 +472,8 @@ fn debit_between_many_regions_needs_a_short_interval() {
 }
 
 #[test]
-fn a_sum_has_at_most_sixteen_paths() {
-    for (paths, loads) in [(16, true), (17, false)] {
+fn a_sum_has_at_most_twenty_paths() {
+    for (paths, loads) in [(20, true), (21, false)] {
         let named = |paths: std::ops::Range<usize>| {
             paths.map(|path| format!(r#""k{path}""#)).collect::<Vec<_>>().join(", ")
         };
@@ -484,7 +484,7 @@ fn a_sum_has_at_most_sixteen_paths() {
             named(8..paths)
         ));
         let wanted = format!(
-            "policies[0].settle[0].cost.body_json.sum: found {paths} paths, allowed: up to 16 different paths in one sum"
+            "policies[0].settle[0].cost.body_json.sum: found {paths} paths, allowed: up to 20 different paths in one sum"
         );
         assert_eq!(errors(&text), if loads { vec![] } else { vec![wanted] });
     }

@@ -543,7 +543,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         &[
             "policies[0].settle[0].cost.body_json.sum[0].paths[0]: found \"a..b\" (at byte 2: a key of letters, digits, `_` and `-`; `['key']` for any other, `[*]` for all items of an array), allowed: a string: BODYPATH",
             "policies[0].settle[0].cost.body_json.sum[0].weight: found \"x\", allowed: WEIGHT",
-            "policies[0].settle[0].cost.body_json.sum[1].paths: found a list of 0, allowed: a list of 1 to 16",
+            "policies[0].settle[0].cost.body_json.sum[1].paths: found a list of 0, allowed: a list of 1 to 20",
             "policies[0].settle[0].cost.body_json.sum[1].weight: found 0.1234567, allowed: WEIGHT",
         ],
     ),

@@ -73,7 +73,7 @@ impl Rule<'_> {
 /// A limit of a block: its directive, and the name of its zone.
 type Limit<'a> = (&'a Directive, &'a str, Excess);
 
-/// How often nginx sends a request on.
+/// The number of times that nginx sends a request on.
 const MAX_SENT: usize = 10;
 
 /// Statuses with which nginx itself answers, for which `error_page` may send a request elsewhere.

@@ -466,7 +466,7 @@ fn route_test(node: &Node, file: usize, notes: &mut Notes) -> RouteTest {
     RouteTest { test, is_exact }
 }
 
-/// What a matcher of texts says about a value: the field of a condition, and its text. Without a matcher, that there is one.
+/// The field of a condition for a matcher of texts, and its text. Without a matcher, the condition is that there is a value.
 fn text_test(node: &Node) -> Option<Option<(&'static str, String)>> {
     let matcher = node.get("string_match").unwrap_or(node);
     let ignores_case = matcher.is_true("ignore_case");
@@ -549,7 +549,7 @@ fn query_test(query: &Node) -> Option<Test> {
     Some(if is_false(query, "present_match") { test.negated() } else { test })
 }
 
-/// What an action makes of a request, and of one without its value.
+/// The result of an action for a request, and for one without its value.
 struct Action {
     entry: Entry,
     absent: Absent,
