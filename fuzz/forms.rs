@@ -265,7 +265,8 @@ pub fn pairs(input: &[u8]) {
         let values = pairs::cookie(&pairs, text, name).ok()?;
         (!pairs.truncated()).then(|| values.iter().map(|it| it.value().into_owned()).collect::<Vec<_>>())
     };
-    if let Some(found) = cookies(text) {
+    // No configuration names a cookie with white space around its name.
+    if let Some(found) = cookies(text).filter(|_| name == name.trim_ascii()) {
         assert_eq!(
             found,
             plainly(
