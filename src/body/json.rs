@@ -315,7 +315,7 @@ impl Document {
         let bit = 1 << (self.depth % 64);
         *bits = if object { *bits | bit } else { *bits & !bit };
         if self.depth == 0 {
-            self.passed = usize::from(!object && paths.pass_array());
+            self.passed = usize::from(!object && paths.is_grouped());
         }
         self.depth += 1;
         self.in_object = object;

@@ -221,8 +221,8 @@ impl Paths {
         self.all
     }
 
-    /// True if paths begin at the items of an outermost array.
-    pub(super) const fn pass_array(&self) -> bool {
+    /// True if it is a table of [`Paths::grouped`].
+    pub(super) const fn is_grouped(&self) -> bool {
         !self.values.is_empty()
     }
 

@@ -111,10 +111,11 @@ impl Scanner {
                 let skipped = chunk.get(at..at + unwanted).unwrap_or_default();
                 match &mut self.stream {
                     Stream::Events { framing, is_over, .. } if unwanted > 0 => {
-                        framing.skip(skipped);
+                        // Only `usage` needs the count, and counting takes longer than to skip.
+                        framing.skip(if paths.is_grouped() { skipped } else { &[] });
                         *is_over |= ends_with_done(skipped);
                     }
-                    Stream::Lines => {
+                    Stream::Lines if paths.is_grouped() => {
                         let mut rest = skipped;
                         while !rest.is_empty() {
                             let (line, after) = rest.split_at(separator.first(rest));
@@ -235,10 +236,12 @@ impl Scanner {
         self.document.items()
     }
 
-    /// The number of documents that have ended in a stream: lines of data in an event stream, also `[DONE]`. 0 for a body of [`Form::Json`].
+    /// The number of documents that have ended in a stream: lines of data in an event stream, also `[DONE]`. 0 for a body of [`Form::Json`],
+    /// and for a table of [`Paths::new`].
     #[must_use]
-    pub const fn documents(&self) -> u64 {
+    pub fn documents(&self) -> u64 {
         match &self.stream {
+            _ if !self.paths.is_grouped() => 0,
             Stream::Events { framing, .. } => framing.lines,
             Stream::Json | Stream::Lines | Stream::Frames(_) => self.documents,
         }

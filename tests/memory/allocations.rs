@@ -6,6 +6,7 @@ use std::rc::Rc;
 use crate::core::{Core, User, answer, limited};
 use allocation_counter::measure;
 use weir::body::{Fields, HtmlForm};
+use weir::request::body::MAX_BODY_PATHS;
 
 /// Rounds that are counted, after as many that fill what is kept between requests.
 const ROUNDS: u64 = 1_000;
@@ -84,14 +85,14 @@ fn a_busy_leased_subject_keeps_no_more_and_more() {
 /// However long a form is, and whatever is in it.
 #[test]
 fn a_form_takes_at_most_16_kib() {
-    let names: Rc<[String]> = (0..16).map(|field| format!("f{field}")).collect();
+    let names: Rc<[String]> = (0..MAX_BODY_PATHS).map(|field| format!("f{field}")).collect();
     let head = "Content-Disposition: form-data; name=";
     let parts = |body: &str| -> String {
-        (0..16).map(|field| format!("--x\r\n{head}\"f{field}\"\r\n\r\n{body}\r\n")).collect()
+        (0..MAX_BODY_PATHS).map(|field| format!("--x\r\n{head}\"f{field}\"\r\n\r\n{body}\r\n")).collect()
     };
     let long = "v".repeat(1_000_000);
     let names_of_3_kib = format!("--x\r\n{head}\"{}\"\r\n\r\n{long}\r\n", "n".repeat(3_000));
-    let pairs: String = (0..16).map(|field| format!("f{field}={}&", &long[..1_000])).collect();
+    let pairs: String = (0..MAX_BODY_PATHS).map(|field| format!("f{field}={}&", &long[..1_000])).collect();
     for (content_type, form) in [
         ("multipart/form-data; boundary=x", parts(&long)),
         (

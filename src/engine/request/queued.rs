@@ -19,7 +19,7 @@ use crate::policy::{Check, Mode, OnFailure, QueueSettings};
 use crate::time::Micros;
 
 impl Requests {
-    /// A request is about to be decided. Returns whether it waits for a permit instead.
+    /// Puts a request that is about to be decided into a permit queue, if only such a limit denies it. Returns true if it waits there.
     pub(super) fn queue(&mut self, stream: StreamId, now: Now) -> bool {
         if !self.config.queues {
             return false;

@@ -528,13 +528,16 @@ proptest! {
             stream.push_str(&text.replace("\"aa\"", "\"a\\/b\""));
             stream.push_str(end);
         }
-        let paths = Rc::new(Paths::new(&keys).unwrap());
+        // Only a table of groups counts the documents.
+        let grouped = Rc::new(Paths::grouped(&[(0, "a"), (1, "b.a")], &["a"]).unwrap());
+        let tables = [Rc::new(Paths::new(&keys).unwrap()), grouped];
         let frames: Vec<u8> = stream.split('\n').flat_map(|line| message(b"", line.trim_start_matches("data: ").as_bytes())).collect();
-        for form in [Form::EventStream, Form::JsonLines, Form::Frames] {
+        let forms = [Form::EventStream, Form::JsonLines, Form::Frames];
+        for (form, paths) in forms.into_iter().flat_map(|form| tables.iter().map(move |paths| (form, paths))) {
             let stream = if form == Form::JsonLines { stream.replace("data: ", "") } else { stream.clone() };
             let [ours, theirs] = [&cuts[..], &[1]].map(|cuts| {
                 let stream = if form == Form::Frames { &frames } else { stream.as_bytes() };
-                let (scanner, end) = read(form, &paths, pieces(stream, cuts));
+                let (scanner, end) = read(form, paths, pieces(stream, cuts));
                 (shown(&scanner, form, paths.count(), end), scanner.documents())
             });
             prop_assert_eq!(ours, theirs, "{:?}", stream);

@@ -73,7 +73,7 @@ impl Loaded {
                 return Err(format!("{}: files include files more than {MAX_INCLUDES} deep", place));
             }
             let pattern = folder.join(directive.argument(0));
-            // As in a shell, `*` is no name that begins with a dot, such as that of an editor's file.
+            // As in a shell, `*` does not match a name that begins with a dot. Editors make such files.
             let options =
                 glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::default() };
             let found = glob::glob_with(&pattern.to_string_lossy(), options)
