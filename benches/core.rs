@@ -173,7 +173,10 @@ fn body(case: &str) -> Option<(BodyForm, &'static str, Vec<u8>)> {
     let chunk = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741569952,"model":"gpt-5","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}],"usage":null}
 
 "#;
-    let (wanted, usage) = ("usage.total_tokens", r#""usage": {"prompt_tokens": 19, "completion_tokens": 0, "total_tokens": 19}}"#);
+    let (wanted, usage) = (
+        "usage.total_tokens",
+        r#""usage": {"prompt_tokens": 19, "completion_tokens": 0, "total_tokens": 19}}"#,
+    );
     let text = |language: &str| {
         let begin = r#"{"choices": [{"message": {"role": "assistant", "content": ""#;
         sized(language, begin, "", &format!(r#""}}}}], {usage}"#))
