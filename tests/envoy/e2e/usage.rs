@@ -19,6 +19,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("usage: two envoys, two workers, costs and refunds, connections that break", each_unit_is_written_once),
     ("usage: redis was away when it was written", redis_was_away),
     ("usage: twenty configurations, one after the other", a_reload_loses_nothing),
+    ("usage: thousands of subjects, and a drain of six seconds", a_drain_loses_nothing),
 ];
 
 /// A request reserves what a header says, and has used 3 units in the end.
@@ -149,4 +150,25 @@ fn a_reload_loses_nothing() {
     let is_right =
         |(tag, used): (&String, &Used)| *used == Used { units: 3 * each(tag), requests: each(tag) };
     assert!(found.len() == 2 * (3 + MANY) && found.iter().all(is_right), "{found:?}");
+}
+
+/// As docs/costs.md asks for: Envoy drains for six seconds, and exits.
+fn a_drain_loses_nothing() {
+    const MANY: usize = 6_000;
+    const AT_ONCE: usize = 50;
+    let mut world = World::of(&limiter(), 1, 2);
+    let mut redis = world.redis.connect();
+    for first in (0..MANY).step_by(AT_ONCE) {
+        let requests = (first..first + AT_ONCE)
+            .map(|number| get().header("x-user", &format!("r{number}")).header("x-cost", "1"));
+        let responses = http::burst(world.edge(), requests).expect("responses");
+        assert!(responses.iter().all(|response| response.status == 200));
+    }
+    let drain = http::send(world.envoy().admin_address(), &http::Request::post("/drain_listeners", b""));
+    assert_eq!(drain.expect("a response").status, 200);
+    thread::sleep(Duration::from_secs(6));
+    world.envoys.clear();
+    let found = usage(&mut redis);
+    assert_eq!(found.len(), 2 * MANY);
+    assert!(found.values().all(|used| *used == Used { units: 3, requests: 1 }), "{found:?}");
 }
