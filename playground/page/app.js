@@ -16,7 +16,9 @@ const recipes = {
   "ban": { rate: 2, seconds: 60, retry: "soon" },
   "cheap-and-expensive": { path: "/search /read /read /upload", size: 20000, rate: 2, burst: 4 },
   "coding-agents": { ...chat, path: "/v1/messages /v1/responses /v1/messages/count_tokens", rate: 20 },
+  "credential-stuffing": { method: "POST", path: "/login", headers: "content-type: application/x-www-form-urlencoded", body: "user=user-{request}&password=leaked", rate: 1, burst: 0, seconds: 60 },
   "gemini": { ...chat, path: "/v1beta/models/gemini-2.5-pro:generateContent", headers: "x-goog-api-key: key-{client}\ncontent-type: application/json", body: '{"contents": []}', rate: 2 },
+  "graphql": { method: "POST", path: "/graphql", headers: "authorization: Bearer key-{client}\ncontent-type: application/json", body: '{"query": "{ orders { id } }"}', rate: 1, burst: 5, seconds: 60 },
   "grpc": { method: "POST", path: "/shop.Orders/List /shop.Orders/Get", headers: "content-type: application/grpc\nx-user: user-{client}", rate: 0.5, burst: 12, seconds: 60 },
   "lists": { path: "/ /healthz", rate: 2 },
   "llm-budget": chat,
@@ -32,8 +34,10 @@ const recipes = {
   "tenants": { path: "/acme/reports", rate: 2, burst: 0, takes: 1500 },
   "tiers": { headers: "x-customer: customer-{client}\nx-plan: free", rate: 0.5, burst: 5, seconds: 60 },
   "uploads": { method: "POST", path: "/upload/a", size: 50000000, rate: 2 },
+  "webhooks": { method: "POST", path: "/hook", headers: "x-customer: customer-{client}", rate: 15, burst: 0, seconds: 10 },
+  "websockets": { path: "/socket", headers: "upgrade: websocket\nconnection: upgrade", rate: 2, burst: 15, takes: 15000 },
 };
-const presets = [...document.querySelectorAll("script.preset")].map((of) => [of.dataset.name, of.textContent.trim() + "\n"]);
+const presets = [...document.querySelectorAll("script.preset")].map((of) => [of.dataset.name, of.textContent.trim() + "\n"]).sort(([one], [other]) => (one < other ? -1 : 1));
 // Times of a trace are those of a calendar: limits may be aligned to it.
 const START = Date.UTC(2026, 0, 1);
 const MOST = 5000;
@@ -127,12 +131,13 @@ function setHandles(values) {
 // A request of a client, as a line of a trace.
 function line(of, { client, turn, at }) {
   const paths = of.path.trim().split(/\s+/), headers = {};
+  const filled = (text) => text.replaceAll("{client}", client).replaceAll("{request}", turn + 1);
   for (const each of of.headers.split("\n").filter((each) => each.includes(":"))) {
     const [name, ...rest] = each.split(":");
-    headers[name.trim().toLowerCase()] = rest.join(":").trim().replaceAll("{client}", client);
+    headers[name.trim().toLowerCase()] = filled(rest.join(":").trim());
   }
   const request = { t_ms: START + at, method: of.method || "GET", path: paths[turn % paths.length] || "/", host: "example.com", client: `203.0.113.${client}`, duration_ms: of.takes, headers };
-  if (of.body) request.body = of.body.replaceAll("{client}", client);
+  if (of.body) request.body = filled(of.body);
   const size = of.size || (of.body ? new TextEncoder().encode(request.body).length : 0);
   if (size) headers["content-length"] ??= String(size);
   return JSON.stringify(request);

@@ -22,13 +22,19 @@ fn recipes() -> Vec<(String, String)> {
             (name, fs::read_to_string(path).expect("a recipe"))
         })
         .collect();
+    let page = include_str!("../../../docs/recipes.md").split("<!-- preset: ").skip(1);
+    all.extend(page.filter_map(|rest| {
+        let (name, rest) = rest.split_once(" -->\n```yaml weir\n")?;
+        Some((name.to_owned(), rest.split_once("\n```\n")?.0.to_owned()))
+    }));
     all.sort();
     all
 }
 
 /// Requests of all kinds that the recipes are for.
 fn requests() -> Vec<String> {
-    let paths = ["/", "/login", "/v1/chat/completions", "/mcp", "/acme/reports", "/search", "/orders"];
+    let paths =
+        ["/", "/login", "/v1/chat/completions", "/mcp", "/acme/reports", "/search", "/orders", "/graphql"];
     let line = |n: usize| {
         json!({
             "t_ms": 1_700_000_000_000_u64 + 40 * n as u64, "method": if n.is_multiple_of(4) { "GET" } else { "POST" },
