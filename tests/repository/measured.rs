@@ -2,11 +2,15 @@
 //! Tables of documents whose figures a benchmark of this repository has measured. `make measured-keep` copies the files of the last runs to
 //! `docs/` and writes the tables.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use weir::limit::{MAX_LOG, SlidingLog};
+use weir::script::{NamedLimit, Options, Plan};
+use weir::time::Micros;
 use weir_support::table::grouped;
 
 use crate::figures::at;
@@ -85,6 +89,24 @@ fn worst_case() {
         rows.as_array().expect("rows").iter().map(|row| number(&row["least_us"])).fold(0.0, f64::max);
     assert!(longest <= 400.0, "{longest} µs: no script may take so long");
     tables::published("docs/bounds.md", [("worst", table)]);
+}
+
+/// The page has each number of the error of a policy whose script may take too long.
+#[test]
+fn times_that_are_added_up() {
+    let log = || SlidingLog::new(MAX_LOG, Micros::from_secs(60)).expect("a limit").into();
+    let logs = (0..8).map(|number| NamedLimit { name: format!("log{number}"), limit: log() });
+    let refused = Plan::new(logs.collect(), Options::default()).expect_err("too many logs");
+    let numbers = |text: &str| -> BTreeSet<u64> {
+        let text = text.replace(',', "");
+        text.split(|letter: char| !letter.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    };
+    let page = include_str!("../../docs/bounds.md");
+    let (_, table) = page.split_once("| limit | µs |\n").expect("the table");
+    let (table, _) = table.split_once("\n\n").expect("its end");
+    let (_, said) = refused.allowed.split_once(':').expect("the times");
+    let (shown, said) = (numbers(table), numbers(said));
+    assert!(said.is_subset(&shown), "{said:?} {shown:?}");
 }
 
 /// The instructions of Redis for a subject, beside those that no script can leave out.
