@@ -77,16 +77,25 @@ fn sizing() {
 #[test]
 fn worst_case() {
     let rows = read("bounds/worst.json");
-    let mut table = String::from(
-        "| one call, on the largest state that it may meet | µs, the least of 51 | the median |\n|---|--:|--:|\n",
-    );
-    for row in rows.as_array().expect("rows") {
-        let name = row["name"].as_str().expect("a name");
-        let (limit, state) = name.split_once(": ").expect("a limit and a state");
-        let _ = writeln!(table, "| `{limit}`: {state} | {} | {} |", row["least_us"], row["median_us"]);
+    let mut table =
+        String::from("| the longest call, on the largest state | µs, the least of 51 |\n|---|--:|\n");
+    let split = |row: &Value| {
+        let (limit, state) =
+            row["name"].as_str().expect("a name").split_once(": ").expect("a limit and a state");
+        (limit.to_owned(), state.to_owned(), number(&row["least_us"]))
+    };
+    let mut longest: Vec<(String, String, f64)> = Vec::new();
+    for row in rows.as_array().expect("rows").iter().map(split) {
+        match longest.iter_mut().find(|(limit, ..)| *limit == row.0) {
+            Some(known) if known.2 >= row.2 => {}
+            Some(known) => *known = row,
+            None => longest.push(row),
+        }
     }
-    let longest =
-        rows.as_array().expect("rows").iter().map(|row| number(&row["least_us"])).fold(0.0, f64::max);
+    for (limit, state, micros) in &longest {
+        let _ = writeln!(table, "| `{limit}`: {state} | {micros} |");
+    }
+    let longest = longest.iter().map(|(_, _, micros)| *micros).fold(0.0, f64::max);
     assert!(longest <= 400.0, "{longest} µs: no script may take so long");
     tables::published("docs/bounds.md", [("worst", table)]);
 }
