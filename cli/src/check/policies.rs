@@ -207,18 +207,18 @@ fn regions(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>)
         (config.regions.sync_interval, config.regions.all.len().saturating_sub(1) as u64);
     for (limit, view) in policy.tiers.tiers.iter().flat_map(|tier| tier.plan.limits().iter().zip(&tier.views))
     {
-        let (whole, name) = (limit.whole_within(), view.name());
+        let (full, name) = (limits::full_within(limit), view.name());
         let reason = match policy.regions {
-            Across::Debit if interval.0.saturating_mul(others) > whole.0 => format!(
-                "limit {name} is whole again within {} ms, and charges come every {} ms: before they come, {others} other \
+            Across::Debit if interval.0.saturating_mul(others) > full.0 => format!(
+                "limit {name} is full again within {} ms, and charges come every {} ms: before they come, {others} other \
                  regions admit more than the whole limit again",
-                whole.as_millis_ceil(),
+                full.as_millis_ceil(),
                 interval.as_millis_ceil()
             ),
-            Across::Share if interval > whole => format!(
-                "limit {name} is whole again within {} ms, and regions lend every {} ms: what a region does not need flows off \
+            Across::Share if interval > full => format!(
+                "limit {name} is full again within {} ms, and regions lend every {} ms: what a region does not need flows off \
                  before it is lent",
-                whole.as_millis_ceil(),
+                full.as_millis_ceil(),
                 interval.as_millis_ceil()
             ),
             _ => continue,
