@@ -157,7 +157,7 @@ fn check<'a>(
     if limiters.is_empty() && findings.is_empty() && !shows_weir(source) {
         let place = source.documents.first().map_or(Place::START, |document| document.place);
         let said = if source.documents.iter().any(is_envoys) {
-            "an Envoy configuration without a weir.limiter in it"
+            "found no weir.limiter, allowed: one as `root_id` of a plugin, or as `filter_name` of the dynamic module"
         } else {
             "found no configuration of the limiter"
         };
