@@ -11,7 +11,7 @@ use crate::finding::Finding;
 use weir::config::Config;
 use weir::limit::{Ask, Limit, RetryAfter, Subject};
 use weir::policy::cost::{Cost, CostSource};
-use weir::policy::matcher::{Condition, HostTest, PathTest};
+use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use weir::policy::settle::{TrueCost, When};
 use weir::policy::subject::{OnMissing, Source, SubjectPart};
 use weir::policy::{Across, Mode, OnFailure, Policy, Tier};
@@ -50,6 +50,12 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
             let advice = "If one condition is enough, write them under `any`";
             found.push(warning(code::IMPOSSIBLE_MATCH, path.clone(), reason, advice));
         }
+        if let Some(part) = (!authenticates && path.contains("exempt[")).then(|| chosen(condition)).flatten()
+        {
+            let reason = format!("a client that sends {part} has no limit");
+            let advice = "Compare it with a secret (`exact`), or use what clients cannot write, such as `client_address` or `jwt_claim`";
+            found.push(warning(code::UNVERIFIED_EXEMPTION, path.clone(), reason, advice));
+        }
         if let Some((path, reason, advice)) = literal(&path, condition) {
             found.push(warning(code::LITERAL_PATTERN, path, reason, advice));
         }
@@ -77,6 +83,28 @@ fn conditions(config: &Config) -> Vec<(String, &Condition)> {
         all.extend(cases.map(|(place, (when, _))| (format!("policies[{index}].costs[{place}].when"), when)));
     }
     all
+}
+
+/// What a client has to send to meet the condition, if any value will do.
+fn chosen(condition: &Condition) -> Option<String> {
+    match condition {
+        Condition::All(all) => match all.as_slice() {
+            [one] => chosen(one),
+            _ => None,
+        },
+        Condition::Any(any) => any.iter().find_map(chosen),
+        Condition::Header(name, _) if name == "user-agent" => Some(format!("such a header {name}")),
+        Condition::Header(name, ValueTest::Present)
+            if !name.starts_with("x-envoy-") && name != "x-forwarded-client-cert" =>
+        {
+            Some(format!("a header {name}"))
+        }
+        Condition::Cookie(name, ValueTest::Present) => Some(format!("a cookie {}", name.escape_ascii())),
+        Condition::Query(name, _, ValueTest::Present) => {
+            Some(format!("a query parameter {}", name.escape_ascii()))
+        }
+        _ => None,
+    }
 }
 
 /// A path that looks like a pattern of another program, and is compared as it is: where it is, why, and what to write.

@@ -55,6 +55,7 @@ codes! {
     UNREAD_HEADER = "unread-header";
     UNUSED_SETTING = "unused-setting";
     UNVERIFIED_SUBJECT = "unverified-subject";
+    UNVERIFIED_EXEMPTION = "unverified-exemption";
     UNHASHED_CREDENTIAL = "unhashed-credential";
     PLAIN_HASH = "plain-hash";
     AUTO_LEASE = "auto-lease";
