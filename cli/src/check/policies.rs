@@ -85,7 +85,7 @@ fn conditions(config: &Config) -> Vec<(String, &Condition)> {
     all
 }
 
-/// What a client has to send to meet the condition, if any value will do.
+/// The part that a client has to send to meet the condition, if any value will do.
 fn chosen(condition: &Condition) -> Option<String> {
     match condition {
         Condition::All(all) => match all.as_slice() {
