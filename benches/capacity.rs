@@ -25,7 +25,8 @@ use weir_support::weir::{Host, get, limited, template_on, without_weir};
 
 use redis::{Connection, Redis};
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
+    Align, Ask, Concurrency, Distinct, FixedWindow, LeakyBucket, Limit, Member, Refill, SlidingLog,
+    SlidingWindow, TokenBucket,
 };
 use weir::resp;
 use weir::script::{Form, NamedLimit, Options, Plan};
@@ -51,6 +52,7 @@ fn cases() -> Vec<Case> {
     let token = TokenBucket::new(100, 10, hour, Refill::Continuous, 0).unwrap();
     let window = SlidingWindow::new(10_000, hour, minute).unwrap();
     let log = || SlidingLog::new(1_000, hour).unwrap().into();
+    let distinct = || Distinct::new(100, hour).unwrap().into();
     let case = |name, limits, checks| Case { name, limits, checks };
     vec![
         case("`fixed_window`", vec![fixed()], 1),
@@ -60,6 +62,8 @@ fn cases() -> Vec<Case> {
         case("`concurrency`", vec![Concurrency::new(100, hour).unwrap().into()], 1),
         case("`sliding_log`, 1 grant", vec![log()], 1),
         case("`sliding_log`, 10 grants", vec![log()], 10),
+        case("`distinct`, 1 value", vec![distinct()], 1),
+        case("`distinct`, 10 values", vec![distinct()], 10),
         case("`leaky_bucket` and `fixed_window` in one policy", vec![leaky(), fixed()], 1),
     ]
 }
@@ -135,12 +139,12 @@ fn measure(redis: &mut Connection, case: &Case) -> (f64, f64) {
         redis.call(&[b"SCRIPT", b"LOAD", source.as_bytes()]);
     }
     // The first call of a script allocates, and counts for no subject.
-    check(redis, &plan, 0..PIPELINE);
+    check(redis, &plan, 0, 0..PIPELINE);
     redis.call(&[b"FLUSHALL"]);
     let (memory, cpu) = (redis.info("memory", "used_memory"), redis.cpu_seconds());
-    for _ in 0..case.checks {
+    for round in 0..case.checks {
         for first in (0..SUBJECTS).step_by(PIPELINE) {
-            check(redis, &plan, first..(first + PIPELINE).min(SUBJECTS));
+            check(redis, &plan, round, first..(first + PIPELINE).min(SUBJECTS));
         }
     }
     let (more, spent) = (redis.info("memory", "used_memory") - memory, redis.cpu_seconds() - cpu);
@@ -149,12 +153,14 @@ fn measure(redis: &mut Connection, case: &Case) -> (f64, f64) {
     (more / SUBJECTS as f64, spent / (SUBJECTS * case.checks) as f64)
 }
 
-fn check(redis: &mut Connection, plan: &Plan, subjects: std::ops::Range<usize>) {
+/// Checks each subject once. A `distinct` limit counts another value in each round.
+fn check(redis: &mut Connection, plan: &Plan, round: usize, subjects: std::ops::Range<usize>) {
     let (mut commands, count) = (Vec::new(), subjects.len());
+    let ask = Ask { member: Member([u8::try_from(round).unwrap(); 12]), ..Ask::new(1, 1) };
     for subject in subjects {
         // As long as a policy's name and an API key of 20 characters.
         let tag = format!("{{per-key|k_{subject:018}}}");
-        plan.check(tag.as_bytes(), Ask::new(1, 1), None, Form::Evalsha, &mut commands);
+        plan.check(tag.as_bytes(), ask, None, Form::Evalsha, &mut commands);
     }
     for reply in redis.pipeline(&commands, count) {
         let (reply, _) = resp::decode(&reply).unwrap().unwrap();

@@ -74,12 +74,11 @@ pub(super) fn findings(source: &Source, limiters: &[Limiter<'_>], version: Versi
     {
         refused(carrier.node.place, "libweir.so", LOADS_MODULE, "weir.wasm");
     }
-    if version < TRIED
-        && let Some(carrier) = carriers.next()
-    {
+    if version < TRIED && !limiters.is_empty() {
+        let place = carriers.next().map_or(Place::START, |carrier| carrier.node.place);
         let reason = format!("weir was not run with Envoy {version}, which is older than {TRIED}");
         let advice = "Try it first, or use a newer Envoy";
-        found.push(Finding::warning(UNTRIED, carrier.node.place, "", reason, advice));
+        found.push(Finding::warning(UNTRIED, place, "", reason, advice));
     }
     found
 }

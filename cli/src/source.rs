@@ -374,7 +374,7 @@ impl Limiter<'_> {
         }
         let config = Config::parse_for(self.host(host), &self.json).map_err(|errors| {
             let finding = |error: &weir::config::ConfigError| {
-                let said = format!("{error}{}", self.misread(&error.path));
+                let said = format!("{error}{}{}", self.misread(&error.path), elsewhere(error));
                 Finding::error("configuration", self.place(&error.path), said)
             };
             let mut findings: Vec<_> = errors.iter().map(finding).collect();
@@ -390,6 +390,38 @@ impl Limiter<'_> {
             }
             _ => Ok(config),
         }
+    }
+}
+
+/// Says where a field belongs that is unknown at its place: to an object around it, or to a few others.
+fn elsewhere(error: &weir::config::ConfigError) -> String {
+    if error.found != "an unknown field" {
+        return String::new();
+    }
+    let fields = weir::config::vocabulary();
+    let (mut around, name) = error.path.rsplit_once('.').unwrap_or(("", &error.path));
+    let has = |object: &str| fields.contains(&format!("{object}.{name}"));
+    while let Some((outer, _)) = around.rsplit_once('.') {
+        around = outer;
+        let last = around.rsplit('.').next().unwrap_or_default();
+        let object = match last.split('[').next() {
+            Some("policies") => "policy",
+            Some("subject" | "of" | "by" | "from") => "subject_part",
+            _ => continue,
+        };
+        if has(object) {
+            return format!(" (it is a field of {around})");
+        }
+    }
+    let objects: Vec<&str> = fields
+        .iter()
+        .filter_map(|field| field.strip_suffix(name)?.strip_suffix('.'))
+        .filter(|object| !object.contains('.'))
+        .collect();
+    if objects.is_empty() || objects.len() > 3 {
+        String::new()
+    } else {
+        format!(" (it is a field of {})", objects.join(", "))
     }
 }
 

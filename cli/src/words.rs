@@ -74,12 +74,17 @@ pub(super) fn limit(of: &Limit) -> String {
             )
         }
         Limit::Concurrency(of) => {
-            format!(
-                "{} at the same time, each for at most {}, concurrency",
-                of.limit(),
-                duration_text(of.ttl())
-            )
+            format!("{} at the same time, ttl {}, concurrency", of.limit(), duration_text(of.ttl()))
         }
+    }
+}
+
+/// Says when a limit is full again, which is in so long if no request comes.
+pub(super) fn full_again(limit: &Limit, rest: Micros) -> String {
+    match limit {
+        // A worker renews the permit of a request that runs.
+        Limit::Concurrency(_) => String::from("full again when all its requests end"),
+        _ => format!("full again in {}", span(rest)),
     }
 }
 
@@ -233,10 +238,7 @@ mod tests {
                 r#""token_bucket", "capacity": 9, "refill": 2, "interval": "1s", "mode": "stepwise", "overdraft": 3"#,
                 "2 per 1s in steps, 9 at once, up to 3 in advance, token bucket",
             ),
-            (
-                r#""concurrency", "limit": 4, "ttl": "30s""#,
-                "4 at the same time, each for at most 30s, concurrency",
-            ),
+            (r#""concurrency", "limit": 4, "ttl": "30s""#, "4 at the same time, ttl 30s, concurrency"),
         ];
         for (limit, wanted) in rows {
             let text = format!(

@@ -953,5 +953,8 @@ pub fn sizes() -> Vec<(&'static str, Limit, Vec<Micros>)> {
         ("`sliding_log`, 1 grant", log(10_000, "1h"), every("0", 1)),
         ("`sliding_log`, 100 grants", log(10_000, "1h"), every("1ms", 100)),
         ("`sliding_log`, 10000 grants", log(10_000, "1h"), every("1ms", 10_000)),
+        ("`distinct`, 1 value", distinct(1_000, "1h"), every("1ms", 1)),
+        ("`distinct`, 20 values", distinct(1_000, "1h"), every("1ms", 20)),
+        ("`distinct`, 1000 values (the most)", distinct(1_000, "1h"), every("1ms", 1_000)),
     ]
 }

@@ -4,7 +4,7 @@
 use super::warning::{code, warning};
 use crate::finding::Finding;
 use weir::config::duration_text;
-use weir::limit::Limit;
+use weir::limit::{Limit, Refill};
 use weir::policy::cost::Cost;
 use weir::policy::{Policy, Tier};
 use weir::time::Micros;
@@ -62,6 +62,17 @@ fn logs(policy: &Policy, tier: &Tier, list: &str, found: &mut Vec<Finding>) {
     }
 }
 
+/// The time in which a limit that is used up is full again; of permits, how long they last at most. [`Limit::whole_within`] counts whole
+/// intervals, in which only a `stepwise` bucket comes back.
+pub fn full_within(limit: &Limit) -> Micros {
+    let evenly = match limit {
+        Limit::LeakyBucket(_) => limit.period(),
+        Limit::TokenBucket(bucket) if bucket.how() == Refill::Continuous => limit.period(),
+        _ => None,
+    };
+    evenly.unwrap_or_else(|| limit.whole_within())
+}
+
 /// The range of the alert WeirLimitNearlyFull (`operate/rules.yaml`).
 const ALERT: Micros = Micros::from_secs(600);
 
@@ -69,19 +80,19 @@ const ALERT: Micros = Micros::from_secs(600);
 fn warned_always(tier: &Tier, list: &str, found: &mut Vec<Finding>) {
     let limits = tier.plan.limits().iter().zip(&tier.views).enumerate();
     for (place, (limit, view)) in limits {
-        let whole = limit.whole_within();
+        let full = full_within(limit);
         // No time brings back a permit.
-        if view.warn_at().is_none() || matches!(limit, Limit::Concurrency(_)) || whole > ALERT {
+        if view.warn_at().is_none() || matches!(limit, Limit::Concurrency(_)) || full > ALERT {
             continue;
         }
         found.push(warning(
             code::WARNED_ALWAYS,
             format!("{list}[{place}].warn_at_percent"),
             format!(
-                "limit {} is whole again within {}: a subject that uses it steadily, as it may, causes a warning each time, and the \
+                "limit {} is full again within {}: a subject that uses it steadily, as it may, causes a warning each time, and the \
                  alert WeirLimitNearlyFull does not end",
                 view.name(),
-                duration_text(whole)
+                duration_text(full)
             ),
             "Remove `warn_at_percent`, or write it at a limit of an hour, a day or a month",
         ));

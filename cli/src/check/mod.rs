@@ -157,7 +157,7 @@ fn check<'a>(
     if limiters.is_empty() && findings.is_empty() && !shows_weir(source) {
         let place = source.documents.first().map_or(Place::START, |document| document.place);
         let said = if source.documents.iter().any(is_envoys) {
-            "an Envoy configuration without a weir.limiter in it"
+            "found no weir.limiter, allowed: one as `root_id` of a plugin, or as `filter_name` of the dynamic module"
         } else {
             "found no configuration of the limiter"
         };
@@ -212,8 +212,8 @@ fn shows_weir(source: &Source) -> bool {
 fn warnings(limiter: &Limiter<'_>, config: &Config, old: Option<&Config>) -> Vec<Finding> {
     let authenticates = limiter.carrier.as_ref().is_some_and(wiring::authenticates);
     let anew = old.map(|old| against::warnings(config, old)).unwrap_or_default();
-    let names_header = limiter.node().at(&["client_address", "header"]).is_some();
-    let found = policies::warnings(config, authenticates, names_header).into_iter().chain(anew);
+    let is_written = |path: &[&str]| limiter.node().at(path).is_some();
+    let found = policies::warnings(config, authenticates, &is_written).into_iter().chain(anew);
     let found = found.map(|found| Finding { place: limiter.place(&found.path), ..found });
     let radix = limiter.other_radix().into_iter().map(|(place, word, number)| {
         let reason = format!("YAML takes {word} for {number}");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Warnings about policies: what loads, and does not do what it seems to do.
 
+use core::ops::RangeInclusive;
+
 use super::conditions::{contradiction, covers, exclude};
 use super::warning::{code, note, warning};
 use super::{credentials, leases, limits, regexes};
@@ -9,8 +11,8 @@ use crate::finding::Finding;
 use weir::config::Config;
 use weir::limit::{Ask, Limit, RetryAfter, Subject};
 use weir::policy::cost::{Cost, CostSource};
-use weir::policy::matcher::{Condition, HostTest, PathTest};
-use weir::policy::settle::TrueCost;
+use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
+use weir::policy::settle::{TrueCost, When};
 use weir::policy::subject::{OnMissing, Source, SubjectPart};
 use weir::policy::{Across, Mode, OnFailure, Policy, Tier};
 use weir::request::Property;
@@ -19,11 +21,16 @@ use weir::request::client_ip::{Network, Proxies};
 use weir::script::Overrides;
 use weir::time::Micros;
 
-/// `authenticates`: a filter before weir verifies who a client is. `names_header`: the configuration has `client_address.header`.
-pub fn warnings(config: &Config, authenticates: bool, names_header: bool) -> Vec<Finding> {
+/// `authenticates`: a filter before weir verifies who a client is. `is_written`: the configuration has the field at this path.
+pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str]) -> bool) -> Vec<Finding> {
     let mut found = Vec::new();
     store(config, &mut found);
-    trust(config, names_header, &mut found);
+    trust(config, is_written(&["client_address", "header"]), &mut found);
+    if is_written(&["usage_journal"]) && !config.policies.iter().any(|policy| policy.usage_journal) {
+        let reason = "no policy has `usage_journal: true`, so weir writes no usage";
+        let advice = "Write `usage_journal: true` into the policies to bill, or remove this";
+        found.push(warning(code::UNUSED_SETTING, "usage_journal", reason, advice));
+    }
     for (index, policy) in config.policies.iter().enumerate() {
         let at = format!("policies[{index}]");
         costs(policy, &at, &mut found);
@@ -41,7 +48,16 @@ pub fn warnings(config: &Config, authenticates: bool, names_header: bool) -> Vec
     for (path, condition) in conditions(config) {
         if let Some(reason) = contradiction(condition) {
             let advice = "If one condition is enough, write them under `any`";
-            found.push(warning(code::IMPOSSIBLE_MATCH, path, reason, advice));
+            found.push(warning(code::IMPOSSIBLE_MATCH, path.clone(), reason, advice));
+        }
+        if let Some(part) = (!authenticates && path.contains("exempt[")).then(|| chosen(condition)).flatten()
+        {
+            let reason = format!("a client that sends {part} has no limit");
+            let advice = "Compare it with a secret (`exact`), or use what clients cannot write, such as `client_address` or `jwt_claim`";
+            found.push(warning(code::UNVERIFIED_EXEMPTION, path.clone(), reason, advice));
+        }
+        if let Some((path, reason, advice)) = literal(&path, condition) {
+            found.push(warning(code::LITERAL_PATTERN, path, reason, advice));
         }
     }
     regexes::warnings(&conditions(config), &mut found);
@@ -67,6 +83,52 @@ fn conditions(config: &Config) -> Vec<(String, &Condition)> {
         all.extend(cases.map(|(place, (when, _))| (format!("policies[{index}].costs[{place}].when"), when)));
     }
     all
+}
+
+/// The part that a client has to send to meet the condition, if any value will do.
+fn chosen(condition: &Condition) -> Option<String> {
+    match condition {
+        Condition::All(all) => match all.as_slice() {
+            [one] => chosen(one),
+            _ => None,
+        },
+        Condition::Any(any) => any.iter().find_map(chosen),
+        Condition::Header(name, _) if name == "user-agent" => Some(format!("such a header {name}")),
+        Condition::Header(name, ValueTest::Present)
+            if !name.starts_with("x-envoy-") && name != "x-forwarded-client-cert" =>
+        {
+            Some(format!("a header {name}"))
+        }
+        Condition::Cookie(name, ValueTest::Present) => Some(format!("a cookie {}", name.escape_ascii())),
+        Condition::Query(name, _, ValueTest::Present) => {
+            Some(format!("a query parameter {}", name.escape_ascii()))
+        }
+        _ => None,
+    }
+}
+
+/// A path that looks like a pattern of another program, and is compared as it is: where it is, why, and what to write.
+fn literal(at: &str, condition: &Condition) -> Option<(String, String, &'static str)> {
+    match condition {
+        Condition::All(all) | Condition::Any(all) => all.iter().find_map(|each| literal(at, each)),
+        Condition::Not(inner) => literal(at, inner),
+        Condition::Path(PathTest::Exact(path, _) | PathTest::Prefix(path)) => {
+            let path = String::from_utf8_lossy(path);
+            let mut segments = path.split('/');
+            let part = segments.find(|part| part.contains(['*', '{']) || part.starts_with(':'))?;
+            let reason = format!("`{part}` in a path stands for itself, and for no other text");
+            let advice = "Write `prefix` with what is before it, or a `regex` such as `/users/[^/]+`";
+            Some((at.to_owned(), reason, advice))
+        }
+        Condition::Path(PathTest::Regex(pattern)) => {
+            let text = pattern.exact.text();
+            let is_open =
+                text.starts_with('^') && text.ends_with(|last: char| last.is_alphanumeric() || last == '/');
+            let reason = format!("the whole path has to match, so `{text}` matches no longer one");
+            is_open.then(|| (at.to_owned(), reason, "Write `prefix`, or end the expression with `.*` or `$`"))
+        }
+        _ => None,
+    }
 }
 
 /// A table of prices that denies unknown models, although no request says which model it is for.
@@ -173,18 +235,18 @@ fn regions(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>)
         (config.regions.sync_interval, config.regions.all.len().saturating_sub(1) as u64);
     for (limit, view) in policy.tiers.tiers.iter().flat_map(|tier| tier.plan.limits().iter().zip(&tier.views))
     {
-        let (whole, name) = (limit.whole_within(), view.name());
+        let (full, name) = (limits::full_within(limit), view.name());
         let reason = match policy.regions {
-            Across::Debit if interval.0.saturating_mul(others) > whole.0 => format!(
-                "limit {name} is whole again within {} ms, and charges come every {} ms: before they come, {others} other \
+            Across::Debit if interval.0.saturating_mul(others) > full.0 => format!(
+                "limit {name} is full again within {} ms, and charges come every {} ms: before they come, {others} other \
                  regions admit more than the whole limit again",
-                whole.as_millis_ceil(),
+                full.as_millis_ceil(),
                 interval.as_millis_ceil()
             ),
-            Across::Share if interval > whole => format!(
-                "limit {name} is whole again within {} ms, and regions lend every {} ms: what a region does not need flows off \
+            Across::Share if interval > full => format!(
+                "limit {name} is full again within {} ms, and regions lend every {} ms: what a region does not need flows off \
                  before it is lent",
-                whole.as_millis_ceil(),
+                full.as_millis_ceil(),
                 interval.as_millis_ceil()
             ),
             _ => continue,
@@ -267,6 +329,29 @@ fn costs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     if reached {
         cost_passes(policy, &policy.cost, format!("{at}.cost"), found);
     }
+    let settled = policy.settle.cases.iter().enumerate();
+    for (place, case) in settled {
+        if policy.settle.cases.iter().take(place).any(|earlier| covers_response(&earlier.when, &case.when)) {
+            let reason = "no response comes to this case, because all of its responses meet an earlier one";
+            let path = format!("{at}.settle[{place}]");
+            found.push(warning(code::UNREACHABLE_COST, path, reason, "Remove it, or write it earlier"));
+        }
+    }
+}
+
+/// True if each response that meets `narrow` meets `wide`.
+fn covers_response(wide: &When, narrow: &When) -> bool {
+    let is_within = |status: &RangeInclusive<u16>| {
+        wide.status.iter().any(|wide| wide.contains(status.start()) && wide.contains(status.end()))
+    };
+    let holds = |is_any: bool, is_within: bool, is_narrow: bool| is_any || is_narrow && is_within;
+    wide.header.is_none()
+        && holds(wide.status.is_empty(), narrow.status.iter().all(is_within), !narrow.status.is_empty())
+        && holds(
+            wide.grpc_status.is_empty(),
+            narrow.grpc_status.iter().all(|status| wide.grpc_status.contains(status)),
+            !narrow.grpc_status.is_empty(),
+        )
 }
 
 /// A policy that never takes anything from a limit: no limit of it is ever used up.
@@ -283,6 +368,13 @@ fn free(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
         let reason = "each request costs 0, and no response costs more, so the policy never denies a request";
         let advice = "Write a cost of at least 1, or `settle`";
         found.push(warning(code::FREE_POLICY, format!("{at}.cost"), reason, advice));
+    }
+    let is_one =
+        |part: &SubjectPart| policy.subject.iter().any(|own| is_same_source(own, part)) || is_fixed(part);
+    if !policy.members.is_empty() && policy.members.iter().all(is_one) {
+        let reason = "all requests of a subject have the same value, so the limit never denies one";
+        let advice = "Write another `subject`: whose values are counted";
+        found.push(warning(code::FREE_POLICY, format!("{at}.{}", policy.members_path), reason, advice));
     }
 }
 
@@ -368,11 +460,17 @@ fn is_unverified(part: &SubjectPart) -> Option<String> {
         Source::Cookie(_) | Source::Query(..) | Source::Body(..) | Source::Credential(_) => true,
         Source::Attribute(property) => matches!(
             names(property).as_slice(),
-            ["request", "headers", ..] | ["request", "useragent" | "referer" | "query" | "path" | "id"]
+            ["request", "headers", ..]
+                | ["request", "useragent" | "referer" | "query" | "path" | "id"]
+                // They have the port of the connection, or its number.
+                | ["source", "address" | "port"]
+                | ["connection", "id"]
         ),
         _ => false,
     };
-    is_chosen.then(|| describe::part(part))
+    let connection = matches!(&part.source, Source::Attribute(of) if matches!(names(of)[..], ["source" | "connection", _]));
+    let why = if connection { ", which differs by connection," } else { "" };
+    is_chosen.then(|| describe::part(part) + why)
 }
 
 fn names(property: &Property) -> Vec<&str> {
@@ -459,10 +557,14 @@ fn any_target(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Findin
     ));
 }
 
+/// True if the part is the same for every request.
+const fn is_fixed(part: &SubjectPart) -> bool {
+    matches!(part.source, Source::Literal(_))
+}
+
 /// True if no client can choose the subjects of the policy, and each of its requests has one.
 fn bounds_addresses(policy: &Policy) -> bool {
     let is_address = |part: &SubjectPart| matches!(part.source, Source::ClientAddress { .. });
-    let is_fixed = |part: &SubjectPart| matches!(part.source, Source::Literal(_));
     policy.mode == Mode::Enforce && policy.subject.iter().all(|part| is_address(part) || is_fixed(part))
 }
 

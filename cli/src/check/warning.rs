@@ -53,7 +53,9 @@ codes! {
     TRUSTS_EVERYBODY = "trusts-everybody";
     FORWARDED_HEADER = "forwarded-header";
     UNREAD_HEADER = "unread-header";
+    UNUSED_SETTING = "unused-setting";
     UNVERIFIED_SUBJECT = "unverified-subject";
+    UNVERIFIED_EXEMPTION = "unverified-exemption";
     UNHASHED_CREDENTIAL = "unhashed-credential";
     PLAIN_HASH = "plain-hash";
     AUTO_LEASE = "auto-lease";
@@ -62,6 +64,7 @@ codes! {
     UNSEEN_MODEL = "unseen-model";
     BEGINS_ANEW = "begins-anew";
     IMPOSSIBLE_MATCH = "impossible-match";
+    LITERAL_PATTERN = "literal-pattern";
     SHADOWED_POLICY = "shadowed-policy";
     SLOW_REGEX = "slow-regex";
     UNKNOWN_CLUSTER = "unknown-cluster";

@@ -60,7 +60,9 @@ fn place_of(marker: Marker) -> Place {
 }
 
 fn scan_error(error: &ScanError) -> Wrong {
-    (place_of(*error.marker()), error.info().to_owned())
+    let is_alias = error.info().ends_with("unknown anchor");
+    let instead = if is_alias { ", allowed: a word that begins with `*` in quotes" } else { "" };
+    (place_of(*error.marker()), [error.info(), instead].concat())
 }
 
 /// The state of the parser: the open nodes, and the documents read.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The remaining amounts of limits in words: `37 left, whole again in 41 s`.
+//! The remaining amounts of limits in words: `37 left, full again in 41 s`.
 
-use crate::words::span;
+use crate::words::full_again;
 use weir::limit::{Limit, LimitOutcome};
 use weir::time::Micros;
 
@@ -13,15 +13,11 @@ pub fn has_left(limit: &Limit, answer: &LimitOutcome, kept: u64) -> String {
         Err(_) => format!("none left, and {} owed", answer.remaining.unsigned_abs()),
     };
     let kept = if kept == 0 { String::new() } else { format!(", {kept} of them kept for other classes") };
-    let whole = match answer.reset {
-        Micros::ZERO => String::from("whole"),
-        // A permit is free when its request ends. The rest of its time is only the longest time until then.
-        rest if matches!(limit, Limit::Concurrency(_)) => {
-            format!("whole again in {} at the latest", span(rest))
-        }
-        rest => format!("whole again in {}", span(rest)),
+    let full = match answer.reset {
+        Micros::ZERO => String::from("full"),
+        rest => full_again(limit, rest),
     };
-    format!("{left}{kept}, {whole}")
+    format!("{left}{kept}, {full}")
 }
 
 #[cfg(test)]
@@ -33,11 +29,11 @@ mod tests {
         let limit = Limit::from(weir::limit::SlidingLog::new(9, Micros::from_secs(60)).unwrap());
         let places = Limit::from(weir::limit::Concurrency::new(9, Micros::from_secs(60)).unwrap());
         let rows = [
-            (&limit, 37, 41_000_000, 0, "37 left, whole again in 41 s"),
-            (&limit, 9, 0, 0, "9 left, whole"),
-            (&limit, 5, 90_000_000, 3, "5 left, 3 of them kept for other classes, whole again in 1 min 30 s"),
-            (&limit, -4, 1_000, 0, "none left, and 4 owed, whole again in 1 ms"),
-            (&places, 1, 60_000_000, 0, "1 left, whole again in 1 min at the latest"),
+            (&limit, 37, 41_000_000, 0, "37 left, full again in 41 s"),
+            (&limit, 9, 0, 0, "9 left, full"),
+            (&limit, 5, 90_000_000, 3, "5 left, 3 of them kept for other classes, full again in 1 min 30 s"),
+            (&limit, -4, 1_000, 0, "none left, and 4 owed, full again in 1 ms"),
+            (&places, 1, 60_000_000, 0, "1 left, full again when all its requests end"),
         ];
         for (limit, remaining, reset, kept, wanted) in rows {
             let answer = LimitOutcome { remaining, reset: Micros(reset), ..LimitOutcome::default() };

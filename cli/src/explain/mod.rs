@@ -374,9 +374,15 @@ fn without_taking(left: &Outcome, plan: &Plan, check: &Check) -> Decision {
 }
 
 impl Asked {
-    /// The keys of its limits, then those that are no limit's.
+    /// The keys of its limits, in the order of the policy, then those that are no limit's.
     fn keys(&self, check: &Check) -> Vec<Vec<u8>> {
-        rehearsal::keys(&command(&self.plan, check, 0))
+        let (mut keys, names) = (rehearsal::keys(&command(&self.plan, check, 0)), self.plan.names());
+        // The command has them in the order of its script.
+        keys.sort_by_key(|key| {
+            let is_of = |name: &&str| key.rsplit(|byte| *byte == b':').next() == Some(name.as_bytes());
+            names.iter().position(is_of).unwrap_or(names.len())
+        });
+        keys
     }
 
     /// The words of the command that goes to Redis.

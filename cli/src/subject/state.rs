@@ -14,7 +14,7 @@ use weir::script::records::{BAN_NAME, BanRecord, DENIALS_NAME, DenialsRecord, OV
 use weir::time::Micros;
 
 pub(in super::super) struct State {
-    /// Its tiers; those without any count are left out, unless a request says which tier counts.
+    /// Its tiers; those without any count or override are left out, unless a request says which tier counts.
     pub tiers: Vec<TierState>,
     /// Its own counts, if any are set.
     pub own: Option<Record>,
@@ -52,12 +52,15 @@ pub(in super::super) struct Record {
 
 impl State {
     pub fn read(subject: &Subject<'_>, redis: &mut Redis) -> Result<Self, Failure> {
+        let own = record(redis, &subject.key(OVERRIDE_NAME))?;
+        let counts = own.as_ref().and_then(|own| serde_json::from_slice::<Value>(&own.value).ok());
+        let has_own = |name: &String| counts.as_ref().is_some_and(|counts| counts.get(name).is_some());
         let mut tiers = Vec::new();
         let last = subject.checks.len().saturating_sub(1);
         for (place, (check, plan)) in subject.plans().enumerate() {
             let names: Vec<String> = plan.names().into_iter().map(str::to_owned).collect();
             let is_needed = subject.is_of_request || (place == last && tiers.is_empty());
-            if !is_needed && !any_exists(subject, redis, &names)? {
+            if !is_needed && !names.iter().any(has_own) && !any_exists(subject, redis, &names)? {
                 continue;
             }
             let outcome = redis.check(&plan, &check.tag, check.ask(0), None)?;
@@ -79,7 +82,6 @@ impl State {
             Ok(reply) => bytes(&reply).and_then(DenialsRecord::read),
             Err(failure) => wrong_type(failure)?,
         };
-        let own = record(redis, &subject.key(OVERRIDE_NAME))?;
         Ok(Self { tiers, own, ban: record(redis, &subject.key(BAN_NAME))?, denials })
     }
 
@@ -237,9 +239,7 @@ impl LimitState {
             (RetryAfter::Never, _) => text.push_str(&format!(", {what} never passes")),
         }
         if self.reset > Micros::ZERO {
-            // A permit is free when its request ends; the rest of its ttl is only the longest time until then.
-            let most = if matches!(self.in_force, Limit::Concurrency(_)) { " at the latest" } else { "" };
-            text.push_str(&format!(", full again in {}{most}", words::span(self.reset)));
+            text.push_str(&format!(", {}", words::full_again(&self.in_force, self.reset)));
         }
         text.push_str(&format!(" ({}", words::limit(&self.in_force)));
         if self.in_force != self.configured {

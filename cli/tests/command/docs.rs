@@ -3,6 +3,7 @@
 //!
 //! - A block that is marked `yaml weir` or `json weir` is a complete configuration, and `weir check` accepts it.
 //! - If the block before it is marked `nginx`, `yaml ratelimit` or `yaml ingress`, it is what `weir import` makes of that one.
+//! - YAML in a sentence, such as `path: {prefix: /api}`, is YAML as Envoy reads it.
 //! - A command that begins with `weir` names a command and flags that exist.
 //! - The block after `<!-- all of: FILE -->` is that file without its lines for tools; `WEIR_UPDATE=1` writes it there. That after
 //!   `<!-- part of: FILE -->` is a part of it.
@@ -139,6 +140,29 @@ fn marked_blocks_are_what_they_say() {
         }
     }
     assert!(configurations >= 80 && imports >= 2, "{configurations} configurations, {imports} imports");
+}
+
+#[test]
+fn short_examples_are_what_envoy_reads() {
+    let mut checked = 0;
+    for (page, text) in pages() {
+        for event in parsed(&text) {
+            let Event::Code(code) = event else { continue };
+            let is_name = |name: &str| {
+                !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+            };
+            let Some((name, value)) = code.split_once(": ") else { continue };
+            if !(is_name(name) && value.starts_with(['{', '['])
+                || name.strip_prefix('{').is_some_and(is_name))
+            {
+                continue;
+            }
+            let yaml = if name.starts_with('{') { format!("- {code}") } else { code.to_string() };
+            assert!(envoys_reading("short.yaml", &yaml).is_ok(), "{page}: {code}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "{checked}");
 }
 
 /// The words of a page that are commands: those of code, in a line or in a block.

@@ -12,8 +12,8 @@ use libtest_mimic::{Failed, Trial};
 use weir::config::Config;
 use weir::engine::Engine;
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Period, Refill, RetryAfter,
-    SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
+    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Member, Outcome, Period, Refill,
+    RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::policy::Denial;
 use weir::resp;
@@ -1129,8 +1129,10 @@ fn memory(redis: &Redis, place: usize, limit: Limit, asks: Vec<Micros>) -> Resul
     let tag = format!("{{api|203.0.113.{}}}", 100 + place);
     let key = format!("weir:{tag}:burst");
     let mut store = Store::named(redis, vec![("burst".to_owned(), limit)], tag.as_bytes());
-    for now in asks {
-        assert_eq!(store.check(Some(now), ONE).granted, 1);
+    for (now, value) in asks.into_iter().zip(0_u64..) {
+        let mut member = [0; 12];
+        member[..8].copy_from_slice(&value.to_le_bytes());
+        assert_eq!(store.check(Some(now), Ask { member: Member(member), ..ONE }).granted, 1);
     }
     let measured = store.redis.integer(&[b"MEMORY", b"USAGE", key.as_bytes(), b"SAMPLES", b"0"]);
     // Another Redis, or another allocator, rounds up to other sizes.
