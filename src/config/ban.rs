@@ -71,7 +71,10 @@ fn close(policies: &mut [Policy], index: usize, name: &str) -> Result<(), (Strin
     let others = || policies.iter().enumerate().filter(|(other, _)| *other != index);
     let Some((place, other)) = others().find(|(_, other)| other.name == name) else {
         let names: Vec<_> = others().map(|(_, other)| other.name.as_str()).collect();
-        let allowed = format!("the name of another policy: {}", names.join(", "));
+        let allowed = match names.is_empty() {
+            true => String::from("none, because there is no other policy"),
+            false => format!("the name of another policy: {}", names.join(", ")),
+        };
         return Err((allowed, nearest(name, names.into_iter())));
     };
     if other.closed_by.contains(&index) {

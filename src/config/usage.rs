@@ -182,7 +182,7 @@ fn read_prices<F: 'static>(
         if table.is_none() {
             let names = || tables.iter().map(|(table, _)| table.as_str());
             let allowed = match tables.is_empty() {
-                true => String::from("the name of a table of `prices`, of which there is none"),
+                true => String::from("none, because the configuration has no `prices`"),
                 false => {
                     format!("the name of a table of `prices`: {}", names().collect::<Vec<_>>().join(", "))
                 }

@@ -239,14 +239,15 @@ impl Limit {
     /// The time in which a limit that is used up becomes whole again; of permits, how long they last at most.
     #[must_use]
     pub fn whole_within(&self) -> Micros {
-        let flow =
-            |units: u64, rate: u64, per: Micros| Micros(per.0.saturating_mul(units.div_ceil(rate.max(1))));
         match self {
             Self::FixedWindow(of) => of.window(),
             Self::SlidingLog(of) => of.window(),
             Self::SlidingWindow(of) => of.window().plus(of.precision()),
-            Self::TokenBucket(of) => flow(of.capacity(), of.refill(), of.interval()),
-            Self::LeakyBucket(of) => flow(of.burst(), of.rate(), of.per()).plus(of.max_delay()),
+            Self::TokenBucket(of) if of.how() == token_bucket::Refill::Stepwise => {
+                Micros(of.interval().0.saturating_mul(of.capacity().div_ceil(of.refill().max(1))))
+            }
+            Self::TokenBucket(of) => time_for(of.capacity(), of.refill(), of.interval()),
+            Self::LeakyBucket(of) => time_for(of.burst(), of.rate(), of.per()).plus(of.max_delay()),
             Self::Concurrency(of) => of.ttl(),
             Self::Distinct(of) => of.window(),
         }

@@ -55,7 +55,7 @@ impl SlidingWindow {
             None => Err(Invalid {
                 parameter: "precision",
                 value: precision.to_string(),
-                allowed: format!("the window ({window}) divided by a whole number from 1 to {MAX_SLOTS}"),
+                allowed: format!("the window divided by a whole number from 1 to {MAX_SLOTS}"),
             }),
         }
     }

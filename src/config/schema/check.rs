@@ -61,7 +61,7 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
                 };
                 let hint = hint.filter(|hint| is_allowed(hint, kind));
                 let as_text = match (kind, &value) {
-                    (Kind::Count(..), Json::Text(_)) => syntax::COUNT_FORMS,
+                    (Kind::Count(_, max), Json::Text(_)) if *max >= 50_000 => syntax::COUNT_FORMS,
                     _ => "",
                 };
                 let found = match kind {

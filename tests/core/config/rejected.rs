@@ -24,9 +24,16 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
      r#"{"regions": {"here": "ams", "sync_interval": "1s", "all": [{"name": "ams", "cluster": "a"}, {"name": "bom", "cluster": "b"}, {"name": "cle", "cluster": "c"}]}, "policies": [
             {"name": "a", "regions": {"debit": {}}, "limits": [{"name": "l", "algorithm": "token_bucket", "capacity": 100, "refill": 100, "interval": "1s"}]},
             {"name": "b", "regions": {"debit": {}}, "limits": [{"name": "l", "algorithm": "token_bucket", "capacity": 99, "refill": 100, "interval": "999ms"}]},
-            {"name": "c", "regions": {"debit": {}}, "limits": [{"name": "l", "algorithm": "fixed_window", "limit": 99, "window": "900001us"}]}]}"#,
-     &["policies[1].regions: found debit, allowed: no debit of a limit that is whole again within 999 ms, with a sync_interval above 999 ms: regions would grant more than they can owe, and admit too much for ever",
-       "policies[2].regions: found debit, allowed: no debit of a limit that is whole again within 900.001 ms, with a sync_interval above 900.001 ms: regions would grant more than they can owe, and admit too much for ever"]),
+            {"name": "c", "regions": {"debit": {}}, "limits": [{"name": "l", "algorithm": "fixed_window", "limit": 99, "window": "900001us"}]},
+            {"name": "d", "regions": {"debit": {}}, "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "100/s", "burst": 2}]}]}"#,
+     &["policies[1].regions: found debit, allowed: no debit of a limit that is whole again within 989.010 ms, with a sync_interval above 989.010 ms: regions would grant more than they can owe, and admit too much for ever",
+       "policies[2].regions: found debit, allowed: no debit of a limit that is whole again within 900.001 ms, with a sync_interval above 900.001 ms: regions would grant more than they can owe, and admit too much for ever",
+       "policies[3].regions: found debit, allowed: no debit of a limit that is whole again within 20 ms, with a sync_interval above 20 ms: regions would grant more than they can owe, and admit too much for ever"]),
+    ("a ban of a policy that does not exist",
+     r#"{"policies": [{"name": "p", "limits": [{L}], "ban": {"after": 1, "window": "1m", "duration": "1h", "scope": ["q"]}}]}"#,
+     &["policies[0].ban.scope[0]: found \"q\", allowed: none, because there is no other policy"]),
+    ("text for a small number", r#"{"policies": [{"name": "p", "subject": [{"client_address": {"ipv6_prefix": "10k"}}], "limits": [{L}]}]}"#,
+     &["policies[0].subject[0].client_address.ipv6_prefix: found \"10k\", allowed: a whole number from 16 to 128"]),
     ("two regions of one name", r#"{"regions": {"here": "ams", "all": [{"name": "ams", "cluster": "a"}, {"name": "ams", "cluster": "b"}]}, "policies": [{P}]}"#,
      &["regions.all[1].name: found \"ams\", allowed: a name other than that of regions.all[0]"]),
     ("a home that is no region",
@@ -497,7 +504,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
      r#"{"policies": [{"name": "p", "limits": [
         {"name": "a", "algorithm": "sliding_window", "limit": 1, "window": "10s", "precision": "3s"},
         {"name": "b", "algorithm": "leaky_bucket", "rate": "1/366d", "burst": 1000}]}]}"#,
-     &["policies[0].limits[0].precision: found \"3s\", allowed: the window (10000000us) divided by a whole number from 1 to 100",
+     &["policies[0].limits[0].precision: found \"3s\", allowed: the window divided by a whole number from 1 to 100",
        "policies[0].limits[1].burst: found 1000, allowed: what flows in at most 3660 days (with max_delay and overdraft)"]),
     ("windows that do not go with their beginning",
      r#"{"policies": [{"name": "p", "limits": [
