@@ -76,7 +76,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let files = super::read(&arguments.files, 0, &mut notes)?;
     let made = kubernetes::standalone(&files, &mut notes);
-    let roots = super::chosen(&files, &made);
+    let roots = super::roots_of(&files, &made);
     let routes = all_routes(&roots, &mut notes);
     let run: Vec<Vec<Plugin<'_>>> = routes.iter().map(|route| run_by(route, &roots, &mut notes)).collect();
     let places: Vec<Places> = routes.iter().map(|route| places(route, &roots, &mut notes)).collect();
