@@ -99,8 +99,7 @@ fn read(paths: &[PathBuf], number: usize, notes: &mut Notes) -> Result<Vec<File>
             return Err(format!("{}{}", wrong.line(&file.name), of_template(&file.text)));
         }
         if let Some(place) = file.ignored {
-            let why = "Envoy and gateways read the first document of a file, so the others are not imported";
-            notes.add(Note::at(number, place.line, "---", why, "Give each document a file of its own"));
+            notes.add(ignored(number, place));
         }
         let inner: Vec<Node> =
             file.documents.iter().flat_map(|root| unpacked(root, &file.text, number, notes)).collect();
@@ -109,6 +108,11 @@ fn read(paths: &[PathBuf], number: usize, notes: &mut Notes) -> Result<Vec<File>
         Ok(file)
     };
     (number..).zip(paths).map(read).collect()
+}
+
+fn ignored(file: usize, place: Place) -> Note {
+    let why = "Envoy and gateways read the first document of a file, so the others are not imported";
+    Note::at(file, place.line, "---", why, "Give each document a file of its own")
 }
 
 /// Fields of configurations that are imported, as texts in a ConfigMap of Kubernetes.
@@ -134,13 +138,18 @@ fn unpacked(root: &Node, text: &str, number: usize, notes: &mut Notes) -> Vec<No
     for (name, place, value) in maps.flat_map(|map| map.get("data").map(Node::fields).unwrap_or_default()) {
         let Some(inner) = value.text() else { continue };
         match Node::parse(inner, Syntax::of(name)) {
-            Ok(documents) => {
-                let is_read = |document: &Node| UNPACKED.iter().any(|field| document.get(field).is_some());
+            Ok(mut documents) => {
                 let origin = value.origin.unwrap_or(Origin::Other);
-                found.extend(documents.into_iter().filter(is_read).map(|mut document| {
+                for document in &mut documents {
                     document.moved(&|inside| origin.place(text, value.place, inner, inside));
-                    document
-                }));
+                }
+                if documents.iter().all(|document| document.get("apiVersion").is_none()) {
+                    let more = documents.iter().skip(1).find(|document| document.is_object());
+                    more.into_iter().for_each(|more| notes.add(ignored(number, more.place)));
+                    documents.truncate(1);
+                }
+                let is_read = |document: &Node| UNPACKED.iter().any(|field| document.get(field).is_some());
+                found.extend(documents.into_iter().filter(is_read));
             }
             Err((_, said)) if [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending)) => {
                 let why = format!("it cannot be read: {said}");
