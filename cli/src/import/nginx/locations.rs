@@ -134,7 +134,19 @@ fn named(server: &Directive, notes: &mut Notes) -> Vec<Vec<(String, Test)>> {
                 notes.add(Note::at(server.file, server.line, name, why, "Write the name"));
                 Test::NEVER
             }
-            None => host_test(name, true),
+            None => {
+                if name.contains('$') {
+                    let why = "it is a variable of a template to which nginx and weir give no value, so no host has this name";
+                    notes.add(Note::at(
+                        server.file,
+                        server.line,
+                        name,
+                        why,
+                        "Import what the template makes",
+                    ));
+                }
+                host_test(name, true)
+            }
         };
         match test {
             Test::Host(hosts) => {
