@@ -292,12 +292,10 @@ fn body(text: &str) -> String {
     found
 }
 
-/// Says what to do about a file that cannot be read because it is a template, or another file around the one that is meant.
+/// Says what to do about a file that cannot be read because it is a template.
 fn of_template(text: &str) -> &'static str {
     if ["{{", "{%", "<%"].iter().any(|mark| text.contains(mark)) {
         ". It is a template: import what it makes, such as the output of `helm template`"
-    } else if text.contains("kind: ConfigMap") {
-        ". It is a ConfigMap: import the texts in it as files"
     } else {
         ""
     }

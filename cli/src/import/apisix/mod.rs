@@ -152,8 +152,8 @@ fn dumped(files: &[File], notes: &mut Notes) -> Vec<Node> {
         .enumerate()
         .flat_map(|(file, of)| of.documents.iter().map(move |document| (file, document)))
     {
-        let listed = document.list("list");
-        let entries = if listed.is_empty() { core::slice::from_ref(document) } else { listed };
+        let lists = [document.list("list"), document.items(), core::slice::from_ref(document)];
+        let entries = lists.into_iter().find(|list| !list.is_empty()).unwrap_or_default();
         for entry in entries {
             let value = entry.get("value").unwrap_or(entry);
             let key = entry.text_of("key").trim_start_matches("/apisix/");
@@ -310,13 +310,17 @@ fn note_metadata(file: usize, root: &Node, notes: &mut Notes) {
     }
 }
 
+fn of_consumer(file: usize, place: Place, plugin: &str) -> Note {
+    let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
+    let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
+    Note::at(file, place.line, plugin, why, instead)
+}
+
 fn note_consumer(file: usize, owner: &Node, notes: &mut Notes) {
     for (name, place, config) in owner.get("plugins").map(Node::fields).unwrap_or_default() {
         if KINDS.contains(&name.as_str()) || OTHERS.contains(&name.as_str()) {
             notes.read(config);
-            let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
-            let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
-            notes.add(Note::at(file, place.line, name, why, instead));
+            notes.add(of_consumer(file, *place, name));
         }
     }
 }

@@ -76,7 +76,7 @@ impl Loaded {
         read.map_err(|error| format!("{name}: {error}"))?;
         let text = String::from_utf8_lossy(&bytes);
         syntax::parse(&text, number)
-            .map_err(|(line, said)| format!("{name}:{line}: {said}{}", of_template(&text)))
+            .map_err(|(line, said)| format!("{name}:{line}: {said}{}", instead(&text)))
     }
 
     fn include(
@@ -139,6 +139,14 @@ impl Loaded {
             }
         }
         Ok(whole)
+    }
+}
+
+/// Says what to do about a file that cannot be read, because it is another one than nginx's.
+fn instead(text: &str) -> &'static str {
+    match of_template(text) {
+        "" if text.contains("kind: ConfigMap") => ". It is a ConfigMap: import the texts in it as files",
+        said => said,
     }
 }
 
