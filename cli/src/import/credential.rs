@@ -9,6 +9,8 @@ pub struct Places {
     headers: Vec<String>,
     query: Vec<String>,
     is_signed: bool,
+    /// A plugin finds consumers, wherever it looks.
+    pub finds_consumers: bool,
 }
 
 impl Places {
@@ -39,6 +41,7 @@ impl Places {
             one.headers.iter().for_each(|name| whole.add(name, ""));
             one.query.iter().for_each(|name| whole.add("", name));
             whole.is_signed |= one.is_signed;
+            whole.finds_consumers |= one.finds_consumers;
             whole
         })
     }

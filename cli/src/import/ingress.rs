@@ -10,10 +10,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::nginx::{Block, Directive, imported};
+use super::nginx::{Block, Directive, imported, parse};
 use super::notes::{Note, Notes};
 use super::{Imported, Object, Output};
-use crate::document::Node;
+use crate::document::{Node, Origin, Place};
+use crate::source::Source as File;
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 
@@ -37,7 +38,7 @@ const MAX_NUMBER: u64 = i32::MAX as u64;
 #[derive(Args)]
 pub struct Arguments {
     /// Manifests with Ingresses, or what `kubectl get ingress -A -o yaml` prints. A ConfigMap of the controller among them has the status
-    /// of rejections.
+    /// of rejections and snippets.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -55,6 +56,8 @@ struct Limits {
 #[derive(Default)]
 struct Host {
     aliases: Vec<String>,
+    /// The text of `server-snippet`.
+    snippet: Vec<Directive>,
     /// The server's own answer, before it chooses a location.
     answers: Vec<Directive>,
     /// In the order in which the controller finds them.
@@ -77,8 +80,19 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     let all = super::objects(&files);
     let (mut http, mut variable) = (Vec::new(), String::from("$binary_remote_addr"));
+    let (mut of_servers, mut of_locations) = (Vec::new(), Vec::new());
     for map in all.iter().filter(|object| object.kind() == "ConfigMap") {
         http.extend(map.statuses(&mut variable, &mut notes));
+        let data = map.root.get("data").map(Node::fields).unwrap_or_default();
+        for (name, _, value) in data {
+            let list = match name.as_str() {
+                "http-snippet" => &mut http,
+                "server-snippet" => &mut of_servers,
+                "location-snippet" => &mut of_locations,
+                _ => continue,
+            };
+            list.extend(map.snippet(text_of(map, &files), name, value, &mut notes));
+        }
     }
     let mut ingresses: Vec<_> = all.iter().filter(|object| object.kind() == "Ingress").collect();
     // Of two that have one path, the controller takes the older one.
@@ -102,17 +116,62 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         if ingress.is_true("canary") {
             continue;
         }
-        let limits = ingress.limits(&variable, &mut notes);
+        let mut limits = ingress.limits(&variable, &mut notes);
         http.extend(limits.zones);
-        ingress.add_locations(&limits.rules, &mut hosts);
+        let mut snippet = |name: &str| {
+            let found = ingress.annotation(&format!("{PREFIX}{name}"));
+            let parsed =
+                found.map(|(_, value)| ingress.snippet(text_of(ingress, &files), name, value, &mut notes));
+            parsed.unwrap_or_default()
+        };
+        let server = snippet("server-snippet");
+        limits.rules.extend(snippet("configuration-snippet"));
+        limits.rules.extend(of_locations.iter().cloned());
+        ingress.add_locations(&limits.rules, &server, &mut hosts);
     }
     let all: BTreeSet<String> = hosts.keys().map(|name| (*name).to_owned()).collect();
-    http.extend(hosts.into_iter().map(|(name, host)| host.server(name, &all, &mut notes)));
+    for (name, mut host) in hosts {
+        host.snippet.extend(of_servers.iter().cloned());
+        http.push(host.server(name, &all, &mut notes));
+    }
     notes.rest(&files);
-    imported(http, names, notes, "annotation of a limit in any Ingress")
+    let http = Directive {
+        name: String::from("http"),
+        arguments: Vec::new(),
+        block: Some(Block::Directives(http)),
+        file: 0,
+        line: 1,
+    };
+    imported(vec![http], names, notes, "annotation of a limit in any Ingress")
+}
+
+/// The text of an object's file.
+fn text_of<'f>(object: &Object<'_>, files: &'f [File]) -> &'f str {
+    files.get(object.file).map(|file| file.text.as_str()).unwrap_or_default()
 }
 
 impl<'a> Object<'a> {
+    /// The directives of a snippet, at their places in the file of this text.
+    fn snippet(&self, text: &str, name: &str, value: &Node, notes: &mut Notes) -> Vec<Directive> {
+        let Some(inner) = value.text() else { return Vec::new() };
+        match parse(inner, self.file) {
+            Ok(mut directives) => {
+                let origin = value.origin.unwrap_or(Origin::Other);
+                directives.iter_mut().for_each(|directive| {
+                    directive.moved(&|line| {
+                        origin.place(text, value.place, inner, Place { line, column: 1 }).line
+                    });
+                });
+                directives
+            }
+            Err((_, said)) => {
+                let why = format!("it cannot be read: {said}");
+                notes.add(Note::at(self.file, value.place.line, name, why, "Correct it"));
+                Vec::new()
+            }
+        }
+    }
+
     /// An annotation of the controller, and its line.
     fn setting(&self, name: &str) -> Option<(usize, String)> {
         let (place, value) = self.annotation(&format!("{PREFIX}{name}"))?;
@@ -269,7 +328,7 @@ impl<'a> Object<'a> {
     }
 
     /// Adds the locations to their hosts.
-    fn add_locations(&self, rules: &[Directive], hosts: &mut BTreeMap<&'a str, Host>) {
+    fn add_locations(&self, rules: &[Directive], snippet: &[Directive], hosts: &mut BTreeMap<&'a str, Host>) {
         // nginx sends `/files` to `/files/` before a proxy.
         let proxy = |line| self.directive(line, &["proxy_pass", "http://upstream_balancer"]);
         let location = |line, path: &str, is_exact| Location {
@@ -296,6 +355,10 @@ impl<'a> Object<'a> {
             if is_new {
                 let rest = location(backend.unwrap_or(rule.place.line), "/", false);
                 host.add(Location { rest: Some(backend.is_some()), ..rest });
+            }
+            // The controller takes the first one of a host.
+            if host.snippet.is_empty() {
+                host.snippet = snippet.to_vec();
             }
             if host.aliases.is_empty() {
                 let aliases = self.setting("server-alias").map(|(_, aliases)| aliases).unwrap_or_default();
@@ -355,7 +418,9 @@ impl<'a> Object<'a> {
 
 /// Says why a setting of the controller that limits is not imported, and what to do instead.
 fn elsewhere(name: &str, value: &Node) -> Option<(&'static str, &'static str)> {
-    let has_limits = value.text().is_some_and(|text| text.contains("limit_"));
+    let is_read =
+        ["http-snippet", "server-snippet", "configuration-snippet", "location-snippet"].contains(&name);
+    let has_limits = !is_read && value.text().is_some_and(|text| text.contains("limit_"));
     match name {
         "limit-rate" | "limit-rate-after" => {
             Some(("it slows down responses, which weir does not do", "Use Envoy's filter bandwidth_limit"))
@@ -365,7 +430,7 @@ fn elsewhere(name: &str, value: &Node) -> Option<(&'static str, &'static str)> {
             "Write a policy with `fixed_window`: it counts over all proxies",
         )),
         _ if name.ends_with("-snippet") && has_limits => Some((
-            "limits in snippets are not read",
+            "limits in this snippet are not read",
             "Import the nginx.conf of a controller's pod with `weir import nginx`",
         )),
         _ => None,
@@ -410,6 +475,7 @@ impl Host {
         names.extend(self.aliases.iter().map(String::as_str).filter(|alias| !hosts.contains(*alias)));
         let port: &[&str] = if name == "_" { &["listen", "80", "default_server"] } else { &["listen", "80"] };
         let mut inner = vec![of(&names), of(port)];
+        inner.extend(self.snippet);
         inner.extend(self.answers);
         for Location { path, is_exact, is_regex: is_own, rest, mut block } in locations {
             if rest == Some(false) {

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::document::{Content, Node, Place};
+use super::document::{Content, Node, Origin, Place, Syntax};
 use super::source::Source as File;
 use super::tree::{Map, Tree};
 use super::{Ended, Found, failed};
@@ -52,8 +52,10 @@ enum From {
 
 #[derive(Args)]
 struct Nginx {
-    /// nginx's main file, or one that its block `http` includes. It may include up to 1,000 files, 16 levels deep, relative to its folder.
-    file: PathBuf,
+    /// nginx's main file, or the files that its block `http` includes. They may include up to 1,000 files, 16 levels deep, relative to their
+    /// folder, which may be a copy of `/etc/nginx`.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -78,7 +80,7 @@ struct Imported {
 
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     match &arguments.from {
-        From::Nginx(nginx) => finish(nginx::import(&nginx.file)?, &nginx.output, "nginx", out),
+        From::Nginx(nginx) => finish(nginx::import(&nginx.files)?, &nginx.output, "nginx", out),
         From::Ingress(arguments) => finish(ingress::import(arguments)?, &arguments.output, "ingress", out),
         From::Apisix(arguments) => finish(apisix::import(arguments)?, &arguments.output, "apisix", out),
         From::Envoy(arguments) => finish(envoy::import(arguments)?, &arguments.output, "envoy", out),
@@ -97,13 +99,66 @@ fn read(paths: &[PathBuf], number: usize, notes: &mut Notes) -> Result<Vec<File>
             return Err(format!("{}{}", wrong.line(&file.name), of_template(&file.text)));
         }
         if let Some(place) = file.ignored {
-            let why = "Envoy and gateways read the first document of a file, so the others are not imported";
-            notes.add(Note::at(number, place.line, "---", why, "Give each document a file of its own"));
+            notes.add(ignored(number, place));
         }
+        let inner: Vec<Node> =
+            file.documents.iter().flat_map(|root| unpacked(root, &file.text, number, notes)).collect();
+        file.documents.extend(inner);
         file.documents.iter_mut().for_each(merge);
         Ok(file)
     };
     (number..).zip(paths).map(read).collect()
+}
+
+fn ignored(file: usize, place: Place) -> Note {
+    let why = "Envoy and gateways read the first document of a file, so the others are not imported";
+    Note::at(file, place.line, "---", why, "Give each document a file of its own")
+}
+
+/// Fields of configurations that are imported, as texts in a ConfigMap of Kubernetes.
+const UNPACKED: [&str; 10] = [
+    "_format_version",
+    "apiVersion",
+    "descriptors",
+    "domain",
+    "global_rules",
+    "plugins",
+    "resources",
+    "routes",
+    "services",
+    "static_resources",
+];
+
+/// The configurations that are texts in ConfigMaps of a document.
+fn unpacked(root: &Node, text: &str, number: usize, notes: &mut Notes) -> Vec<Node> {
+    let all =
+        if root.text_of("kind").ends_with("List") { root.list("items") } else { core::slice::from_ref(root) };
+    let maps = all.iter().filter(|object| object.text_of("kind") == "ConfigMap");
+    let mut found = Vec::new();
+    for (name, place, value) in maps.flat_map(|map| map.get("data").map(Node::fields).unwrap_or_default()) {
+        let Some(inner) = value.text() else { continue };
+        match Node::parse(inner, Syntax::of(name)) {
+            Ok(mut documents) => {
+                let origin = value.origin.unwrap_or(Origin::Other);
+                for document in &mut documents {
+                    document.moved(&|inside| origin.place(text, value.place, inner, inside));
+                }
+                if documents.iter().all(|document| document.get("apiVersion").is_none()) {
+                    let more = documents.iter().skip(1).find(|document| document.is_object());
+                    more.into_iter().for_each(|more| notes.add(ignored(number, more.place)));
+                    documents.truncate(1);
+                }
+                let is_read = |document: &Node| UNPACKED.iter().any(|field| document.get(field).is_some());
+                found.extend(documents.into_iter().filter(is_read));
+            }
+            Err((_, said)) if [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending)) => {
+                let why = format!("it cannot be read: {said}");
+                notes.add(Note::at(number, place.line, &format!("data: {name}"), why, "Correct it"));
+            }
+            Err(_) => {}
+        }
+    }
+    found
 }
 
 /// Replaces the merge key `<<` of YAML by the fields that it names, as the readers of Kong, APISIX and Kubernetes do. A field of the object
@@ -215,15 +270,11 @@ fn roots(made: &[(usize, &'static str, Node)], lists: &[&'static str], files: us
     (0..files).map(root).collect()
 }
 
-/// The roots of each file: what was made of it if that has fields, or else its documents.
-fn chosen<'a>(files: &'a [File], made: &'a [Node]) -> Vec<(usize, &'a Node)> {
+/// The roots of each file: its documents, and what was made of them.
+fn roots_of<'a>(files: &'a [File], made: &'a [Node]) -> Vec<(usize, &'a Node)> {
     let all = files.iter().zip(made).enumerate();
-    let roots = all.flat_map(|(number, (file, made))| {
-        let roots =
-            if made.fields().is_empty() { file.documents.as_slice() } else { std::slice::from_ref(made) };
-        roots.iter().map(move |root| (number, root))
-    });
-    roots.collect()
+    all.flat_map(|(number, (file, made))| file.documents.iter().chain([made]).map(move |root| (number, root)))
+        .collect()
 }
 
 /// A text as the body of a rejection: a word in braces is none of weir's placeholders.
@@ -326,7 +377,6 @@ fn finish(imported: Imported, output: &Output, from: &str, out: &mut impl io::Wr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Syntax;
 
     #[test]
     fn decimals_in_thousandths() {

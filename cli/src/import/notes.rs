@@ -307,7 +307,9 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
             "Import it with `weir import envoy`"
         }
         _ if what.starts_with("konghq.com/") => "Import it with `weir import kong`",
-        _ if what.starts_with("nginx.ingress.") => "Import it with `weir import ingress`",
+        _ if what.starts_with("nginx.ingress.") => {
+            "Import the Ingress that has it with `weir import ingress`; of a chart, import what `helm template` prints"
+        }
         _ if ["limit-count", "limit-req", "limit-conn"].contains(&what) => {
             "Import the ApisixRoutes, or what `adc dump` prints, with `weir import apisix`"
         }

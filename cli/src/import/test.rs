@@ -155,11 +155,16 @@ impl Test {
                 }
                 _ => {}
             }
-            let mut others = any.iter_mut().filter(|one| !matches!(one, Self::Path(_)));
-            if !others.any(|one| both(one, &test)) {
+            let mut others: Vec<_> = any.iter_mut().filter(|one| !matches!(one, Self::Path(_))).collect();
+            if !others.iter_mut().any(|one| both(one, &test))
+                && !others.iter_mut().any(|one| wider(one, &test))
+            {
                 any.push(test);
             }
         }
+        // Tests of a path that is here by itself.
+        let is_path = |test: &Self| matches!(test, Self::Path(path) if paths.contains(path));
+        any.retain(|one| !matches!(one, Self::All(all) if all.iter().any(is_path)));
         // This or not this.
         if any.iter().any(|one| matches!(one, Self::Not(test) if any.contains(test))) {
             return Self::Always;
@@ -210,7 +215,11 @@ impl Test {
             (Self::Host(ones), Self::Host(others)) => {
                 others.iter().all(|other| ones.iter().any(|one| host_covers(one, other)))
             }
+            (Self::Not(one), Self::Not(other)) => other.covers(one),
+            (Self::All(all), other) => all.iter().all(|test| test.covers(other)),
+            (one, Self::Any(any)) => any.iter().all(|test| one.covers(test)),
             (one, Self::All(all)) => all.iter().any(|test| one.covers(test)),
+            (Self::Any(any), other) => any.iter().any(|test| test.covers(other)),
             (one, other) => one == other,
         }
     }
@@ -343,15 +352,24 @@ fn both(one: &mut Test, other: &Test) -> bool {
         }
         _ => {}
     }
-    if one == other {
-        return true;
-    }
     let found = one_of(one, other);
     let is_found = found.is_some();
     if let Some(found) = found {
         *one = found;
     }
     is_found
+}
+
+/// The wider one of two tests, if one covers the other.
+fn wider(one: &mut Test, other: &Test) -> bool {
+    if one.covers(other) {
+        return true;
+    }
+    let is_wider = other.covers(one);
+    if is_wider {
+        *one = other.clone();
+    }
+    is_wider
 }
 
 /// Tests on one value, which is one of several texts: one test with `in`.

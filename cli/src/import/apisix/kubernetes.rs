@@ -4,7 +4,7 @@
 
 use super::super::notes::{Note, Notes};
 use super::super::{Object, object, text};
-use super::{KINDS, OTHERS};
+use super::{KINDS, OTHERS, of_consumer};
 use crate::document::{Content, Node, Place};
 use crate::source::Source as File;
 
@@ -48,6 +48,15 @@ pub fn standalone(files: &[File], notes: &mut Notes) -> Vec<Node> {
                 cluster.add(object, "global_rules", &object.name(), &object.name(), plugins);
             }
             "Ingress" => cluster.ingress(object),
+            "ApisixConsumer" | "Consumer" => {
+                for item in object.root.get("spec").map(|spec| spec.list("plugins")).unwrap_or_default() {
+                    let name = item.text_of("name");
+                    if KINDS.contains(&name) || OTHERS.contains(&name) {
+                        cluster.notes.read(item);
+                        cluster.notes.add(of_consumer(object.file, item.place_of("name"), name));
+                    }
+                }
+            }
             _ => {}
         }
     }

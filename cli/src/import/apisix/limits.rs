@@ -6,7 +6,7 @@ use core::ops::RangeInclusive;
 use serde_json::Value;
 
 use super::super::credential::Places;
-use super::super::nginx::{duration, unique};
+use super::super::nginx::{SKELETON, duration, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
 use super::super::{body, decimal, thousandths};
@@ -43,6 +43,8 @@ struct Key {
     parts: Vec<Tree>,
     /// Requests that have what `parts` name. Of the others, APISIX counts those of an address.
     is_there: Test,
+    /// weir does not know one of its variables.
+    is_unknown: bool,
 }
 
 impl<'n> Writer<'n> {
@@ -73,25 +75,24 @@ impl<'n> Writer<'n> {
                 return;
             };
             has_rest &= key.is_there != Test::Always;
-            made.push(("", limit, key.parts, key.is_there));
+            made.push(("", limit, key));
         }
         if rules.is_empty() {
             let (Some(limit), Some(key)) = (self.limit(plugin, plugin), self.key(plugin, false, places))
             else {
                 return;
             };
-            let address =
-                Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())]);
             let others = key.is_there.clone().negated();
-            made.push(("", limit.clone(), key.parts, key.is_there));
-            made.push(("-address", limit, vec![address.into()], others));
+            let others = Key { parts: vec![address()], is_there: others, is_unknown: false };
+            made.push(("", limit.clone(), key));
+            made.push(("-address", limit, others));
         }
         if has_rest {
             let why =
                 "APISIX answers 500 to a request that has the key of no rule, and weir does not limit it";
             self.note(plugin, "rules", why, "");
         }
-        for (ending, limit, parts, is_there) in made {
+        for (ending, limit, Key { parts, is_there, is_unknown }) in made {
             let requests = requests.clone().and(is_there);
             if requests.is_never() {
                 continue;
@@ -111,6 +112,9 @@ impl<'n> Writer<'n> {
                 policy.set("on_failure", "deny");
             }
             policy.set("response", self.response(plugin));
+            if is_unknown {
+                policy.set("mode", "shadow");
+            }
             self.names.push(own);
             self.made.push(policy);
         }
@@ -230,15 +234,18 @@ impl<'n> Writer<'n> {
         }
         if config.text_of("key_type") == "constant" {
             let literal = Map::from([("literal", text.into())]);
-            return Some(Key { parts: vec![literal.into()], is_there: Test::Always });
+            return Some(Key { parts: vec![literal.into()], is_there: Test::Always, is_unknown: false });
         }
         // Without a variable, all are empty.
-        let mut key = Key { parts: Vec::new(), is_there: Test::NEVER };
+        let mut key = Key { parts: Vec::new(), is_there: Test::NEVER, is_unknown: false };
         for (name, has_default) in names {
             let Some((part, is_there)) = part(name, places) else {
-                let why = format!("weir does not know the variable {name:?}, so the plugin is not imported");
-                self.note(plugin, "key", why, "Name in the `subject` what tells clients apart");
-                return None;
+                let why = format!(
+                    "weir does not know the variable {name:?}. APISIX counts an address where it has no value"
+                );
+                self.note(plugin, "key", why, SKELETON);
+                (key.is_there, key.is_unknown) = (Test::Always, true);
+                continue;
             };
             let is_of_route =
                 name == "route_id" && ["uri", "uris"].iter().any(|name| plugin.owner.get(name).is_some());
@@ -269,6 +276,9 @@ impl<'n> Writer<'n> {
             key.parts.push(part.into());
             // The address counts if all of them are empty.
             key.is_there = if has_default { Test::Always } else { key.is_there.or(is_there) };
+        }
+        if key.is_unknown && key.parts.is_empty() {
+            key.parts.push(address());
         }
         Some(key)
     }
@@ -374,6 +384,10 @@ fn part(name: &str, places: &Places) -> Option<(Map, Test)> {
         "server_addr" | "route_id" | "service_id" => (Map::from([("literal", name.into())]), Test::Always),
         _ => return None,
     })
+}
+
+fn address() -> Tree {
+    Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())]).into()
 }
 
 fn limit(name: &str, algorithm: &str) -> Map {

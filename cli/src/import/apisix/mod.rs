@@ -21,13 +21,14 @@ use super::notes::{Note, Notes};
 use super::test::Test;
 use super::{Imported, Output};
 use crate::document::{Node, Place};
+use crate::source::Source as File;
 use crate::tree::{Map, Tree};
 use limits::Writer;
 
 /// The files to import.
 #[derive(Args)]
 pub struct Arguments {
-    /// `apisix.yaml` of the standalone mode, or what `adc dump` prints; or manifests with ApisixRoutes, ApisixPluginConfigs and
+    /// `apisix.yaml` of the standalone mode, what `adc dump` prints, or what the Admin API answers; or manifests with ApisixRoutes, ApisixPluginConfigs and
     /// ApisixGlobalRules. Several files may name each other's objects.
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -76,7 +77,9 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let files = super::read(&arguments.files, 0, &mut notes)?;
     let made = kubernetes::standalone(&files, &mut notes);
-    let roots = super::chosen(&files, &made);
+    let dumped = dumped(&files, &mut notes);
+    let mut roots = super::roots_of(&files, &made);
+    roots.extend(dumped.iter().enumerate());
     let routes = all_routes(&roots, &mut notes);
     let run: Vec<Vec<Plugin<'_>>> = routes.iter().map(|route| run_by(route, &roots, &mut notes)).collect();
     let places: Vec<Places> = routes.iter().map(|route| places(route, &roots, &mut notes)).collect();
@@ -135,6 +138,34 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         return Err(super::nothing(&names, &notes, "plugin limit-count, limit-req or limit-conn"));
     }
     Ok(Imported { configuration: Map::from([("policies", policies.into())]), files: names, notes })
+}
+
+/// The lists in a configuration, by which keys in an answer of the Admin API begin.
+const LISTS: [&str; 6] =
+    ["routes", "services", "plugin_configs", "global_rules", "consumers", "consumer_groups"];
+
+/// A configuration for each file of what the Admin API answers: an object, or a list of them, each with its key; or a route.
+fn dumped(files: &[File], notes: &mut Notes) -> Vec<Node> {
+    let mut made = Vec::new();
+    for (file, document) in files
+        .iter()
+        .enumerate()
+        .flat_map(|(file, of)| of.documents.iter().map(move |document| (file, document)))
+    {
+        let lists = [document.list("list"), document.items(), core::slice::from_ref(document)];
+        let entries = lists.into_iter().find(|list| !list.is_empty()).unwrap_or_default();
+        for entry in entries {
+            let value = entry.get("value").unwrap_or(entry);
+            let key = entry.text_of("key").trim_start_matches("/apisix/");
+            let is_route = value.get("uri").or(value.get("uris")).is_some();
+            let list = LISTS.iter().find(|list| key.split('/').next() == Some(**list));
+            if let Some(list) = list.or(LISTS.first().filter(|_| is_route)) {
+                notes.read(value);
+                made.push((file, *list, value.clone()));
+            }
+        }
+    }
+    super::roots(&made, &LISTS, files.len())
 }
 
 /// The routes of all files: those of a service have it, and others name it.
@@ -279,13 +310,17 @@ fn note_metadata(file: usize, root: &Node, notes: &mut Notes) {
     }
 }
 
+fn of_consumer(file: usize, place: Place, plugin: &str) -> Note {
+    let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
+    let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
+    Note::at(file, place.line, plugin, why, instead)
+}
+
 fn note_consumer(file: usize, owner: &Node, notes: &mut Notes) {
     for (name, place, config) in owner.get("plugins").map(Node::fields).unwrap_or_default() {
         if KINDS.contains(&name.as_str()) || OTHERS.contains(&name.as_str()) {
             notes.read(config);
-            let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
-            let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
-            notes.add(Note::at(file, place.line, name, why, instead));
+            notes.add(of_consumer(file, *place, name));
         }
     }
 }

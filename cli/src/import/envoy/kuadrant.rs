@@ -37,8 +37,9 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
     writer.notes.unread(file, node, "when counters rates reservation");
     let mut requests = Test::Always;
     for when in level.list("when").iter().chain(node.list("when")) {
-        writer.notes.unread(file, when, "predicate");
-        let predicate = when.text_of("predicate");
+        writer.notes.unread(file, when, "predicate selector operator value");
+        let predicate = predicate(when);
+        let predicate = predicate.as_str();
         match predicate.split("&&").map(test).collect::<Option<Vec<_>>>() {
             Some(tests) => {
                 requests = tests.into_iter().fold(requests, Test::and);
@@ -54,7 +55,8 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
     let mut parts = Vec::new();
     for counter in node.list("counters") {
         writer.notes.unread(file, counter, "expression");
-        let expression = counter.text_of("expression");
+        let expression = counter.text().map_or(counter.text_of("expression").to_owned(), selected);
+        let expression = expression.as_str();
         let Some(part) = part(expression) else {
             let why =
                 format!("weir does not know the expression {expression:?}, so the limit is not imported");
@@ -78,9 +80,14 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
     }
     let (mut limits, mut denies) = (Vec::new(), false);
     for rate in node.list("rates") {
-        writer.notes.unread(file, rate, "limit window");
+        writer.notes.unread(file, rate, "limit window duration unit");
+        let window = match rate.get("duration").and_then(number) {
+            Some(days) if rate.text_of("unit") == "day" => format!("{}h", days.saturating_mul(24)),
+            Some(count) => format!("{count}{}", rate.text_of("unit").get(..1).unwrap_or_default()),
+            None => rate.text_of("window").to_owned(),
+        };
         // Limitador counts in whole seconds.
-        let window = rate.text_of("window");
+        let window = window.as_str();
         let seconds = duration(window).filter(|seconds| *seconds > 0);
         let (Some(units), Some(seconds)) = (rate.get("limit").and_then(max), seconds) else {
             let why = "it needs `limit`, and a `window` of at least one second, so it is not imported";
@@ -113,6 +120,24 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
         tokens(file, node, &mut made, writer);
     }
     writer.made.push(made);
+}
+
+/// An expression for a selector of the versions before 1, such as `request.headers.x-user`.
+fn selected(selector: &str) -> String {
+    let header = selector.strip_prefix("request.headers.");
+    header.map_or(selector.to_owned(), |name| format!("request.headers['{name}']"))
+}
+
+/// The expression of a condition, also of one that has three fields, as before version 1.
+fn predicate(when: &Node) -> String {
+    let (selector, value) = (selected(when.text_of("selector")), when.text_of("value"));
+    match when.text_of("operator") {
+        "eq" => format!("{selector} == '{value}'"),
+        "neq" => format!("{selector} != '{value}'"),
+        "startswith" => format!("{selector}.startsWith('{value}')"),
+        "" => when.text_of("predicate").to_owned(),
+        other => format!("{selector} {other} '{value}'"),
+    }
 }
 
 /// Lets the tokens of a response count. A request reserves what `reservation` says, and one token at least: a response without usage costs

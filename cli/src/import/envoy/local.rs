@@ -2,8 +2,8 @@
 //! Envoy's filter local_ratelimit: its own token bucket, and those that routes and virtual hosts have in its place.
 
 use super::super::Object;
-use super::super::notes::{Note, Notes};
-use super::super::ratelimit::{number, percent, routes};
+use super::super::notes::Notes;
+use super::super::ratelimit::{note_patched, note_selector, number, patched, percent, routes};
 use super::super::status::of_rejections;
 use super::super::test::Test;
 use super::{Writer, attribute};
@@ -41,15 +41,8 @@ pub fn import(object: &Object<'_>, writer: &mut Writer<'_>) {
     let replaced = Test::any_of(own.iter().map(|(_, requests, _)| requests.clone()));
     let name = if is_patch { object.metadata("name") } else { "all" };
     let has_any = !filters.is_empty() || !own.is_empty();
-    if let Some(selector) = object.root.at(&["spec", "workloadSelector"]).filter(|_| is_patch && has_any) {
-        let why = "it says which proxies have the limit; the policy is for all that load it";
-        writer.notes.add(Note::at(
-            file,
-            selector.place.line,
-            "workloadSelector",
-            why,
-            "Load it in those only",
-        ));
+    if is_patch && has_any {
+        note_selector(object.root, file, writer.notes);
     }
     // What Envoy has (`/config_dump`) names each of them twice.
     let mut seen = Vec::new();
@@ -142,6 +135,7 @@ fn of_table<'a>(file: usize, table: &'a Node, notes: &mut Notes) -> Own<'a> {
 
 /// The settings that a patch of Istio gives to routes or virtual hosts. Empty names stand for all.
 struct Patch<'a> {
+    node: &'a Node,
     config: Option<&'a Node>,
     is_of_host: bool,
     host: &'a str,
@@ -150,28 +144,19 @@ struct Patch<'a> {
 
 fn patch<'a>(file: usize, node: &'a Node, found: &mut Vec<Patch<'a>>, writer: &mut Writer<'_>) {
     let Some(value) = node.at(&["patch", "value"]) else { return };
-    let routes = node.at(&["match", "routeConfiguration"]);
-    let host = routes.and_then(|routes| routes.get("vhost"));
+    let host = node.at(&["match", "routeConfiguration", "vhost"]);
     let route = host.and_then(|host| host.get("route"));
     let name = |of: Option<&'a Node>| of.map(|of| of.text_of("name")).unwrap_or_default();
     for config in all_settings(value, writer.notes) {
-        for (level, known) in [(routes, "vhost"), (host, "name route"), (route, "name action=ANY")] {
-            if let Some(level) = level {
-                writer.notes.unread(file, level, known);
-            }
-        }
+        note_patched(node, file, writer.notes);
         let is_of_host = node.text_of("applyTo") == "VIRTUAL_HOST";
-        found.push(Patch { config, is_of_host, host: name(host), route: name(route) });
+        found.push(Patch { node, config, is_of_host, host: name(host), route: name(route) });
     }
 }
 
 /// The patches with their requests: the settings of a route replace those of its virtual host, and a later patch replaces an earlier one.
 fn selected<'a>(name: &str, patches: &[Patch<'a>]) -> Own<'a> {
-    let requests = |of: &Patch<'_>| {
-        let names = [(of.host, ["xds", "virtual_host_name"]), (of.route, ["xds", "route_name"])];
-        let tests = names.into_iter().filter(|(name, _)| !name.is_empty());
-        tests.fold(Test::Always, |all, (name, path)| all.and(attribute(path, "exact", name)))
-    };
+    let requests = |of: &Patch<'_>| patched(of.node);
     let are_one = |one: &str, other: &str| one == other || one.is_empty() || other.is_empty();
     let all = patches.iter().enumerate().map(|(number, own)| {
         let wins = |(other_number, other): &(usize, &Patch<'_>)| {

@@ -12,6 +12,7 @@ mod kuadrant;
 mod local;
 mod traffic;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -38,8 +39,11 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let files = super::read(&arguments.files, 0, &mut notes)?;
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
-    let mut writer = Writer { notes: &mut notes, files: &names, names: Vec::new(), made: Vec::new() };
     let objects = super::objects(&files);
+    let gateways: BTreeSet<_> = objects.iter().flat_map(traffic::gateways).collect();
+    let has_gateways = gateways.len() > 1;
+    let mut writer =
+        Writer { notes: &mut notes, files: &names, names: Vec::new(), made: Vec::new(), has_gateways };
     let own = Test::any_of(objects.iter().flat_map(traffic::replaced));
     for object in objects {
         match object.kind() {
@@ -72,6 +76,8 @@ struct Writer<'a> {
     files: &'a [String],
     names: Vec<String>,
     made: Vec<Map>,
+    /// Several Gateways have policies of their own.
+    has_gateways: bool,
 }
 
 impl Writer<'_> {

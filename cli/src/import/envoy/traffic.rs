@@ -61,6 +61,14 @@ pub fn replaced(object: &Object<'_>) -> Vec<Test> {
     whole.filter_map(|of| route(of, object.namespace())).collect()
 }
 
+/// The Gateways that have this policy, each with its namespace.
+pub fn gateways<'a>(object: &Object<'a>) -> Vec<(&'a str, &'a str)> {
+    let spec = object.root.get("spec").filter(|_| object.kind() == "BackendTrafficPolicy");
+    let spec = spec.filter(|spec| spec.get("rateLimit").is_some());
+    let all = spec.map(refs).unwrap_or_default().into_iter().filter(|of| of.text_of("kind") == "Gateway");
+    all.map(|of| (object.namespace(), of.text_of("name"))).collect()
+}
+
 fn refs(spec: &Node) -> Vec<&Node> {
     spec.get("targetRef").into_iter().chain(spec.list("targetRefs")).collect()
 }
@@ -90,6 +98,16 @@ fn target(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) -> Te
             let why =
                 "the policies are for all of the target, because weir does not know the number of a section";
             writer.note(file, of, "sectionName", why, "Test the whole name of Envoy's route in `match`");
+        }
+        if of.text_of("kind") == "Gateway" && writer.has_gateways {
+            let why = "weir does not know the Gateway of a request, so the policies are for those of the other Gateways, too";
+            writer.note(
+                file,
+                of,
+                "name",
+                why,
+                "Import the policies of each Gateway alone, and load weir in it",
+            );
         }
         routes.push(route(of, namespace).unwrap_or_else(|| own.clone().negated()));
     }

@@ -307,19 +307,20 @@ impl<'a> Cluster<'a, '_> {
         let global = of.root.at(&["metadata", "labels", "global"]).and_then(Node::text_or_number);
         let is_global = of.kind() == "KongClusterPlugin" && global.as_deref() == Some("true");
         scopes.extend((is_global || is_other && scopes.is_empty()).then_some(None));
-        let why = match () {
-            () if of.root.is_true("disabled") => "it is off (`disabled`), so it is not imported",
+        let (why, instead) = match () {
+            () if of.root.is_true("disabled") => ("it is off (`disabled`), so it is not imported", ""),
             () if of.root.get("configFrom").is_some() => {
-                "its `configFrom` names a Secret, which is not read, so it is not imported"
+                ("its `configFrom` names a Secret, which is not read, so it is not imported", "")
             }
-            () if scopes.is_empty() => {
-                "no route, Service or consumer in the files names it in `konghq.com/plugins`, so it limits nothing"
-            }
-            () => "",
+            () if scopes.is_empty() => (
+                "no route, Service or consumer in these files names it in `konghq.com/plugins`, so it is not imported",
+                "If other files do, import them, too",
+            ),
+            () => ("", ""),
         };
         if !why.is_empty() {
             if is_limit {
-                self.note(&of, place, kind, why, "");
+                self.note(&of, place, kind, why, instead);
             }
             return;
         }

@@ -24,7 +24,7 @@ const PERIODS: [(&str, &str, &str); 6] = [
 
 /// The fields of a plugin, and of its `config`, that are imported, or that weir handles in its own way. weir's `store` replaces those for
 /// Redis.
-const PLUGIN: &str = "name config _config enabled route service protocols id tags created_at updated_at instance_name ordering";
+const PLUGIN: &str = "name config _config enabled route service protocols id tags created_at updated_at instance_name ordering partials";
 const KNOWN: &str = "second minute hour day month year limit window_size window_type identifier limit_by header_name path policy strategy \
     fault_tolerant hide_client_headers error_code error_message sync_rate namespace redis* dictionary_name lock_dictionary_name \
     disable_penalty retry_after_jitter_max=0 enforce_consumer_groups=false";
@@ -210,6 +210,11 @@ fn subjects(
             vec![(literal("consumer-group"), requests.clone())]
         }
         // Kong's default is the consumer.
+        _ if !places.finds_consumers => {
+            let why = "Kong counts an address where no authentication names a consumer, and these files have none for its requests";
+            note(field, why, "If another file has it, import both");
+            vec![(address(), requests.clone())]
+        }
         _ => {
             let why = "Kong counts what its authentication names, and an address without it; weir counts each credential, and those without one \
                 together";

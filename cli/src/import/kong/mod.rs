@@ -49,15 +49,22 @@ const OTHERS: [&str; 5] = [
 ];
 
 /// Plugins that find consumers, and the headers and query parameters in which they look for a credential unless told otherwise.
-const AUTHENTICATION: [(&str, &[&str], &[&str]); 8] = [
+const AUTHENTICATION: [(&str, &[&str], &[&str]); 15] = [
     ("key-auth", &["apikey"], &["apikey"]),
     ("key-auth-enc", &["apikey"], &["apikey"]),
     ("jwt", &["authorization"], &["jwt"]),
     ("basic-auth", &["authorization", "proxy-authorization"], &[]),
     ("hmac-auth", &["authorization", "proxy-authorization"], &[]),
     ("ldap-auth", &["authorization", "proxy-authorization"], &[]),
+    ("ldap-auth-advanced", &["authorization", "proxy-authorization"], &[]),
     ("oauth2", &["authorization"], &["access_token"]),
+    ("oauth2-introspection", &["authorization"], &["access_token"]),
     ("openid-connect", &["authorization"], &[]),
+    ("jwt-signer", &["authorization"], &[]),
+    ("header-cert-auth", &[], &[]),
+    ("mtls-auth", &[], &[]),
+    ("saml", &[], &[]),
+    ("session", &[], &[]),
 ];
 
 /// A plugin, and what it is for: a route, a service, or all.
@@ -92,15 +99,15 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         root.get("_plugin_configs").into_iter().for_each(|shared| notes.read(shared));
     });
     let made = kubernetes::declarative(&files, &mut notes);
-    let roots = super::chosen(&files, &made);
+    let roots = super::roots_of(&files, &made);
     let mut gateway = Gateway::default();
     roots.iter().for_each(|(file, root)| gateway.add_services(*file, root));
     roots.iter().for_each(|(file, root)| gateway.add_routes(*file, root));
     roots.iter().for_each(|(file, root)| gateway.add_plugins(*file, root, &mut notes));
     // Kong migrates these formats, in which an expression looks like any other path.
     let is_old = |file: usize| {
-        let root = files.get(file).and_then(|file| file.documents.first());
-        let version = root.and_then(|root| root.get("_format_version")).and_then(Node::text_or_number);
+        let mut roots = files.get(file).into_iter().flat_map(|file| &file.documents);
+        let version = roots.find_map(|root| root.get("_format_version")?.text_or_number());
         version.is_some_and(|version| ["1.1", "2.1"].contains(&version.as_str()))
     };
     let entries = routes::entries(&gateway.routes, (&is_old, &|route| gateway.is_off(route)), &mut notes);
@@ -231,14 +238,10 @@ impl<'a> Gateway<'a> {
             let number = self.services.iter().position(|other| core::ptr::eq(*other, service));
             service.list("plugins").iter().for_each(|plugin| self.add(file, plugin, (None, number), notes));
         }
-        let in_file = |(of, _): &(usize, &Node)| *of == file;
-        let routes: Vec<_> =
-            self.routes.iter().copied().enumerate().filter(|(_, route)| in_file(route)).collect();
-        for (number, (_, route)) in routes {
-            route
-                .list("plugins")
-                .iter()
-                .for_each(|plugin| self.add(file, plugin, (Some(number), None), notes));
+        let of_services = root.list("services").iter().flat_map(|service| service.list("routes"));
+        for route in of_services.chain(root.list("routes")) {
+            let number = self.routes.iter().position(|(_, other)| core::ptr::eq(*other, route));
+            route.list("plugins").iter().for_each(|plugin| self.add(file, plugin, (number, None), notes));
         }
         root.list("plugins").iter().for_each(|plugin| self.add(file, plugin, (None, None), notes));
         for consumer in root.list("consumers").iter().chain(root.list("consumer_groups")) {
@@ -321,6 +324,7 @@ impl<'a> Gateway<'a> {
                     .any(|route| self.applies(auth, route) && self.applies(plugin, route));
             let known = AUTHENTICATION.iter().find(|(name, ..)| *name == auth.node.text_of("name"));
             let (Some((_, headers, query)), true) = (known, is_same) else { continue };
+            found.finds_consumers = true;
             let config = auth.node.get("config").unwrap_or(auth.node);
             let is_on = |field: &str| config.get(field).is_none() || config.is_true(field);
             let of = |field, fields: [&str; 3], defaults: &[&'static str]| {

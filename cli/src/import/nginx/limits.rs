@@ -56,6 +56,8 @@ pub struct Rule<'a> {
     pub status: u64,
     pub dry_run: bool,
     pub directive: &'a Directive,
+    /// The directives of other blocks that say the same.
+    pub others: Vec<&'a Directive>,
     pub body: Option<Body<'a>>,
     /// The `error_page`, or the `return` there, whose body a rejection has, unless it is in `body`. Blocks with the same rule may have
     /// different ones.
@@ -338,7 +340,7 @@ impl<'a> Level<'a> {
         let rule = |(directive, zone, excess): &Limit<'a>, status: Option<u64>, dry: Option<bool>| {
             let (status, body, page) = self.rejection(status.unwrap_or(503));
             let (dry_run, pages) = (dry.unwrap_or(false), page.into_iter().collect());
-            Rule { zone, excess: *excess, status, dry_run, directive, body, pages }
+            Rule { zone, excess: *excess, status, dry_run, directive, others: Vec::new(), body, pages }
         };
         let requests = self.requests.iter().map(|limit| rule(limit, self.request_status, self.requests_dry));
         let connections =

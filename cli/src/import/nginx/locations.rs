@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use super::super::notes::{Note, Notes};
 use super::super::test::{PathTest, Test, whole};
 use super::answers;
-use super::limits::Level;
+use super::limits::{Excess, Level};
 use super::syntax::Directive;
 use super::variables::{host_regex, host_test};
 
@@ -134,7 +134,19 @@ fn named(server: &Directive, notes: &mut Notes) -> Vec<Vec<(String, Test)>> {
                 notes.add(Note::at(server.file, server.line, name, why, "Write the name"));
                 Test::NEVER
             }
-            None => host_test(name, true),
+            None => {
+                if name.contains('$') {
+                    let why = "it is a variable of a template to which nginx and weir give no value, so no host has this name";
+                    notes.add(Note::at(
+                        server.file,
+                        server.line,
+                        name,
+                        why,
+                        "Import what the template makes",
+                    ));
+                }
+                host_test(name, true)
+            }
         };
         match test {
             Test::Host(hosts) => {
@@ -178,20 +190,35 @@ fn hosts(server: &Directive, all: &[Named<'_>]) -> Test {
 
 /// Servers that weir cannot tell apart: of the same hosts at several ports, with different limits.
 pub fn ports(servers: &[Server<'_>], notes: &mut Notes) {
+    // Each way in which a zone is used, with the requests that it limits.
     let limits = |server: &Server<'_>| {
         let rules = server.blocks.iter().flat_map(|(_, level)| level.rules());
-        rules.map(|rule| rule.zone.to_owned()).collect::<BTreeSet<_>>()
+        let mut found: Vec<(String, Excess, Test)> = Vec::new();
+        for rule in rules {
+            if found.iter().any(|(zone, excess, _)| (zone.as_str(), *excess) == (rule.zone, rule.excess)) {
+                continue;
+            }
+            let has = |level: &Level<'_>| {
+                level.rules().iter().any(|other| (other.zone, other.excess) == (rule.zone, rule.excess))
+            };
+            let blocks = server.blocks.iter().map(|(test, level)| (test, has(level)));
+            found.push((rule.zone.to_owned(), rule.excess, Test::first_match(blocks)));
+        }
+        found
+    };
+    let all: Vec<_> = servers.iter().map(limits).collect();
+    let differs = |one: &[(String, Excess, Test)], other: &[(String, Excess, Test)]| {
+        one.len() != other.len() || one.iter().any(|limit| !other.contains(limit))
     };
     let ports = |server: &Server<'_>| {
         listens(server.directive).into_iter().map(|(port, _)| port.to_owned()).collect::<BTreeSet<_>>()
     };
     for (number, server) in servers.iter().enumerate() {
-        let may_be_same = |other: &&Server<'_>| {
-            limits(other) != limits(server)
-                && ports(other) != ports(server)
-                && other.hosts.overlaps(&server.hosts)
+        let own = all.get(number).map(Vec::as_slice).unwrap_or_default();
+        let may_be_same = |(other, limits): &(&Server<'_>, &Vec<_>)| {
+            ports(other) != ports(server) && other.hosts.overlaps(&server.hosts) && differs(limits, own)
         };
-        if let Some(twin) = servers.iter().take(number).find(may_be_same) {
+        if let Some((twin, _)) = servers.iter().zip(&all).take(number).find(may_be_same) {
             notes.add(Note::new(
                 server.directive,
                 format!(

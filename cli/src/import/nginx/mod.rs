@@ -22,22 +22,22 @@ mod policies;
 mod syntax;
 mod variables;
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::Imported;
 use super::notes::{Note, Notes};
 use crate::tree::{Map, Tree};
 use limits::Level;
 use load::Loaded;
-pub use policies::{duration, name_of, unique};
-pub use syntax::{Block, Directive};
+pub use policies::{SKELETON, duration, name_of, unique};
+pub use syntax::{Block, Directive, parse};
 use variables::Variables;
 pub use variables::host_test;
 
-/// Imports the configuration whose main file is at `path`.
-pub fn import(path: &Path) -> Result<Imported, String> {
+/// Imports the configuration whose main file is at the first of these paths, or that of several files of its block `http`.
+pub fn import(paths: &[PathBuf]) -> Result<Imported, String> {
     let mut notes = Notes::default();
-    let Loaded { files, directives } = load::load(path, &mut notes)?;
+    let Loaded { files, directives, .. } = load::load(paths, &mut notes)?;
     imported(directives, files, notes, "limit_req or limit_conn")
 }
 
@@ -48,7 +48,7 @@ pub fn imported(
     mut notes: Notes,
     nothing: &str,
 ) -> Result<Imported, String> {
-    let loaded = Loaded { files, directives };
+    let loaded = Loaded { files, directives, ..Loaded::default() };
     if let Some(configuration) = configuration(&loaded, &mut notes) {
         return Ok(Imported { configuration, files: loaded.files, notes });
     }
@@ -57,14 +57,12 @@ pub fn imported(
 
 /// The configuration of weir; none if there is no limit.
 fn configuration(loaded: &Loaded, notes: &mut Notes) -> Option<Map> {
-    let http: Vec<Directive> = match loaded.directives.iter().any(|directive| directive.name == "http") {
-        true => {
-            let https = loaded.directives.iter().filter(|directive| directive.name == "http");
-            https.flat_map(|http| http.inner().to_vec()).collect()
-        }
-        // A file of `conf.d`, which the block `http` of another file includes.
-        false => loaded.directives.clone(),
+    // A file of `conf.d` has what the block `http` of another file includes.
+    let inner = |directive: &Directive| match directive.name.as_str() {
+        "http" => directive.inner().to_vec(),
+        _ => vec![directive.clone()],
     };
+    let http: Vec<Directive> = loaded.directives.iter().flat_map(inner).collect();
     others::note(&loaded.directives, notes);
     let zones = limits::zones(&http, notes);
     let level = Level::default().inside(&http, notes);

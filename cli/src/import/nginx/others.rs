@@ -11,6 +11,8 @@ use super::{answers, limits};
 
 const LUA: &str = "docs/migration.md shows lua-resty-limit-traffic beside weir; anything else is a filter of Envoy (Lua, ext_authz)";
 
+pub const MAIN: &str = "Import nginx's main file, which includes the others, or name all files";
+
 /// Adds a note for each directive that may limit and is not imported.
 pub fn note(directives: &[Directive], notes: &mut Notes) {
     let limits = has_limits(directives);
@@ -32,10 +34,7 @@ pub fn note_unused(directives: &[Directive], zones: &[Zone<'_>], servers: &[Serv
         }
         if is_limit && !used.contains(&(directive.file, directive.line)) {
             let (why, instead) = if servers.is_empty() {
-                (
-                    "these files have no server, so it is not imported",
-                    "Import nginx's main file, which includes the others",
-                )
+                ("these files have no server, so it is not imported", MAIN)
             } else if is_named {
                 (
                     "limits of a named location are imported where `try_files` leads to it only: weir sees no answers, by which nginx chooses \
@@ -53,7 +52,8 @@ pub fn note_unused(directives: &[Directive], zones: &[Zone<'_>], servers: &[Serv
     }
     for zone in zones.iter().filter(|zone| !named.contains(zone.name)) {
         let why = "no limit_req or limit_conn of these files names this zone, so it is not imported";
-        notes.add(Note::new(zone.directive, why, "Import nginx's main file, which includes the others"));
+        let is_main = directives.iter().any(|directive| directive.name == "http");
+        notes.add(Note::new(zone.directive, why, if is_main { "" } else { MAIN }));
     }
 }
 

@@ -5,6 +5,7 @@ use super::super::notes::{Note, Notes};
 use super::super::test::Test;
 use super::limits::{Body, Excess, Rule, Zone};
 use super::locations::Server;
+use super::others::MAIN;
 use super::variables::{Cases, Part, Variables, note_differences, parts, subject};
 use crate::tree::{Map, Tree};
 
@@ -36,7 +37,8 @@ pub fn policies(
     let (mut policies, mut names) = (Vec::new(), Vec::new());
     for (number, rule) in rules.iter().enumerate() {
         let Some(zone) = zones.iter().find(|zone| zone.name == rule.zone) else {
-            notes.add(Note::new(rule.directive, "there is no zone of this name", "Define the zone"));
+            let why = "these files define no zone of this name, so it is not imported";
+            notes.add(Note::new(rule.directive, why, MAIN));
             continue;
         };
         if zone.rate.is_none() != matches!(rule.excess, Excess::Connections(_)) {
@@ -56,7 +58,7 @@ pub fn policies(
     Found { policies, response: first.map(response) }
 }
 
-const KEY: &str =
+pub const SKELETON: &str =
     "Its policy is a skeleton in shadow mode: write what the key means as its `subject`, then remove `mode`";
 
 /// The parts of a rule that make its response.
@@ -80,7 +82,10 @@ fn rules<'a>(servers: &[Server<'a>]) -> Vec<Rule<'a>> {
     let all = servers.iter().flat_map(|server| &server.blocks).flat_map(|(_, level)| level.rules());
     for rule in all {
         match rules.iter_mut().find(|other| other.is_like(&rule)) {
-            Some(same) => same.pages.extend(rule.pages),
+            Some(same) => {
+                same.pages.extend(rule.pages);
+                same.others.push(rule.directive);
+            }
             None => rules.push(rule),
         }
     }
@@ -143,7 +148,7 @@ impl Scope<'_> {
             let subject = subject(key, keys.len() == 1);
             let unknown = unknown.as_ref().or(subject.unknown.as_ref());
             if let Some(why) = unknown {
-                notes.add(Note::new(self.zone.directive, format!("its key cannot be told: {why}"), KEY));
+                notes.add(Note::new(self.zone.directive, format!("its key cannot be told: {why}"), SKELETON));
             }
             note_differences(key, self.zone.directive, true, notes);
             if subject.is_joined {
@@ -261,13 +266,21 @@ impl Scope<'_> {
     }
 
     fn comment(&self) -> Vec<String> {
-        let line = |directive: &super::Directive| {
-            let file = self.files.get(directive.file).map(String::as_str).unwrap_or_default();
-            let words = core::iter::once(&directive.name).chain(&directive.arguments);
-            let words = words.map(String::as_str).collect::<Vec<_>>().join(" ");
-            format!("{file}:{}: {words}", directive.line)
+        let line = |directives: &[&super::Directive]| {
+            let mut places: Vec<_> = directives.iter().map(|of| (of.file, of.line)).collect();
+            places.sort_unstable();
+            places.dedup();
+            let place = |(file, line): (usize, usize)| {
+                format!("{}:{line}", self.files.get(file).map(String::as_str).unwrap_or_default())
+            };
+            let places = places.into_iter().map(place).collect::<Vec<_>>().join(", ");
+            let words = directives.first().map(|of| core::iter::once(&of.name).chain(&of.arguments));
+            let words = words.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ");
+            format!("{places}: {words}")
         };
-        vec![line(self.zone.directive), line(self.rule.directive)]
+        let limits: Vec<_> =
+            [self.rule.directive].into_iter().chain(self.rule.others.iter().copied()).collect();
+        vec![line(&[self.zone.directive]), line(&limits)]
     }
 
     /// A name for the policy: the zone's, and what is special if the zone is used in several ways.

@@ -36,6 +36,14 @@ impl Directive {
         self.arguments.get(number).map(String::as_str).unwrap_or_default()
     }
 
+    /// Gives it and what is in it the lines that `to` says.
+    pub fn moved(&mut self, to: &dyn Fn(usize) -> usize) {
+        self.line = to(self.line);
+        if let Some(Block::Directives(inner)) = &mut self.block {
+            inner.iter_mut().for_each(|inner| inner.moved(to));
+        }
+    }
+
     /// The value of its argument `name=value`.
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))

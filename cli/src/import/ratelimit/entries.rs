@@ -132,6 +132,8 @@ impl Source {
         match self {
             Self::Fixed(None, test) => Ok(test.clone()),
             Self::Fixed(Some(own), test) => Ok(if matches(value, own) { test.clone() } else { Test::NEVER }),
+            // Each address, which the service counts for itself.
+            Self::Address(_) if value == "*" => Ok(Test::Always),
             Self::Address(form) => match network(value) {
                 Some(network) if form.may_be(value, &network) => Ok(Test::Address(vec![network])),
                 Some(_) => Err(format!(

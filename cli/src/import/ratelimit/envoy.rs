@@ -66,6 +66,15 @@ fn is_filter(node: &Node) -> bool {
         && node.get("rate_limit_service").is_some()
 }
 
+/// True if this configuration of Envoy or Istio says which descriptors are sent.
+pub fn sends(documents: &[Node]) -> bool {
+    let mut found = false;
+    for document in documents {
+        document.walk(&mut |node| found |= is_filter(node) || node.get("rate_limits").is_some());
+    }
+    found
+}
+
 /// The filter in an Envoy configuration; `file` is the number of its file.
 pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filter<'a> {
     let (mut found, mut last) = (Filter::default(), None);
@@ -143,9 +152,102 @@ pub fn descriptors(
                 of_host(&Levels { table: node, host, filter, file }, &own, notes, &mut found);
             }
         });
+        let patches = patches(document);
+        patches.iter().for_each(|patch| of_patch(patch, &patches, (filter, file), notes, &mut found));
         elsewhere(document, file, notes);
     }
     found
+}
+
+/// A patch of Istio that gives limits to routes or virtual hosts. Empty names stand for all.
+struct Patch<'a> {
+    object: &'a Node,
+    node: &'a Node,
+    value: &'a Node,
+    is_of_host: bool,
+}
+
+/// Says that the limits of an EnvoyFilter are those of some proxies.
+pub fn note_selector(object: &Node, file: usize, notes: &mut Notes) {
+    if let Some(selector) = object.at(&["spec", "workloadSelector"]) {
+        let why = "it says which proxies have the limit; the policy is for all that load it";
+        note(notes, file, selector, "workloadSelector", why, "Load it in those only");
+    }
+}
+
+/// The patches of the EnvoyFilters in a document.
+fn patches(document: &Node) -> Vec<Patch<'_>> {
+    let mut found = Vec::new();
+    document.walk(&mut |object| {
+        let patches =
+            object.at(&["spec", "configPatches"]).filter(|_| object.text_of("kind") == "EnvoyFilter");
+        found.extend(patches.map(Node::items).unwrap_or_default().iter().filter_map(|node| {
+            let value = node.at(&["patch", "value"])?;
+            let is_of_host = node.text_of("applyTo") == "VIRTUAL_HOST";
+            let has_limits = lists(value).next().is_some() || per_route(value, "").is_some();
+            has_limits.then_some(Patch { object, node, value, is_of_host })
+        }));
+    });
+    found
+}
+
+/// The limits of a route, or of a virtual host.
+fn lists(level: &Node) -> impl Iterator<Item = &Node> {
+    let own = per_route(level, "").map(|(own, _)| own);
+    [Some(level), level.get("route"), own].into_iter().flatten().filter_map(|at| at.get("rate_limits"))
+}
+
+/// The requests of the routes or virtual hosts that a patch of Istio names.
+pub fn patched(node: &Node) -> Test {
+    let host = node.at(&["match", "routeConfiguration", "vhost"]);
+    let route = host.and_then(|host| host.get("route"));
+    let names = [(host, "virtual_host_name"), (route, "route_name")];
+    names.into_iter().fold(Test::Always, |all, (of, name)| match of.map(|of| of.text_of("name")) {
+        None | Some("") => all,
+        Some(text) => {
+            let path: Vec<Tree> = vec!["xds".into(), name.into()];
+            all.and(Test::Value("attribute", Map::from([("path", path.into()), ("exact", text.into())])))
+        }
+    })
+}
+
+/// Notes about what a patch of Istio selects besides names.
+pub fn note_patched(node: &Node, file: usize, notes: &mut Notes) {
+    let routes = node.at(&["match", "routeConfiguration"]);
+    let host = routes.and_then(|routes| routes.get("vhost"));
+    let route = host.and_then(|host| host.get("route"));
+    for (level, known) in [(routes, "vhost"), (host, "name route"), (route, "name action=ANY action=ROUTE")] {
+        level.into_iter().for_each(|level| notes.unread(file, level, known));
+    }
+}
+
+/// The descriptors of a patch, as those of a virtual host with one route.
+fn of_patch(
+    patch: &Patch<'_>,
+    all: &[Patch<'_>],
+    (filter, file): (&Filter<'_>, usize),
+    notes: &mut Notes,
+    found: &mut Vec<Descriptor>,
+) {
+    note_selector(patch.object, file, notes);
+    note_patched(patch.node, file, notes);
+    let place = patch.value.place;
+    let with = |node: Option<&Node>, name: &str, value: Node| {
+        let own = node.map(Node::fields).unwrap_or_default();
+        let is_new = own.iter().all(|(other, ..)| other != name);
+        let more = is_new.then(|| (name.to_owned(), place, value));
+        Node::new(place, Content::Object(own.iter().cloned().chain(more).collect()))
+    };
+    let route = with(Some(patch.value).filter(|_| !patch.is_of_host), "route", with(None, "", Node::empty()));
+    let routes = Node::new(place, Content::List(vec![route]));
+    let host = with(Some(patch.value).filter(|_| patch.is_of_host), "routes", routes);
+    // Those of a virtual host are for the routes without limits of their own.
+    let own = all.iter().filter(|other| patch.is_of_host && !other.is_of_host);
+    let own =
+        own.filter(|other| !other.value.get("route").is_some_and(|of| of.is_true("include_vh_rate_limits")));
+    let own = Test::any_of(own.map(|other| patched(other.node)));
+    let requests = patched(patch.node).and(own.negated());
+    of_host(&Levels { table: &Node::empty(), host: &host, filter, file }, &requests, notes, found);
 }
 
 /// Notes about limits at places that are not read, such as clusters with a weight, patches and other filters.
@@ -159,13 +261,10 @@ fn elsewhere(document: &Node, file: usize, notes: &mut Notes) {
         let routes = hosts.iter().flat_map(|host| host.list("routes"));
         let table = (!hosts.is_empty()).then_some(node);
         for level in table.into_iter().chain(hosts).chain(routes) {
-            let own = per_route(level, "").map(|(own, _)| own);
-            let lists = [Some(level), level.get("route"), own];
-            read.extend(
-                lists.into_iter().flatten().filter_map(|at| at.get("rate_limits")).map(core::ptr::from_ref),
-            );
+            read.extend(lists(level).map(core::ptr::from_ref));
         }
     });
+    read.extend(patches(document).iter().flat_map(|patch| lists(patch.value)).map(core::ptr::from_ref));
     document.walk(&mut |node| {
         if node.type_name() == "RateLimitPerRoute" {
             notes.read(node);
@@ -182,7 +281,7 @@ fn elsewhere(document: &Node, file: usize, notes: &mut Notes) {
         if let Some((place, list)) = node.field("rate_limits")
             && !read.contains(&core::ptr::from_ref(list))
         {
-            let why = "limits are read in the filter, and in virtual hosts, their routes and RateLimitPerRoute only, so these are not imported";
+            let why = "limits are read in the filter, in virtual hosts, their routes and RateLimitPerRoute, and in patches of these, so these are not imported";
             notes.add(Note::at(file, place.line, "rate_limits", why, "Give the routes that Envoy has (`/config_dump`), or write the policy by hand"));
         }
     });

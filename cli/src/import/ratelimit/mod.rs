@@ -17,11 +17,12 @@ use clap::Args;
 
 use super::notes::{Note, Notes, Reader};
 use super::{Imported, Output};
-use crate::document::{Node, Origin, Syntax};
-use crate::source::Source as File;
+use crate::document::Node;
 use crate::tree::{Map, Tree};
 pub use entries::Source;
-pub use envoy::{header_is, header_source, number, percent, pseudo_header, routes};
+pub use envoy::{
+    header_is, header_source, note_patched, note_selector, number, patched, percent, pseudo_header, routes,
+};
 use policies::Service;
 pub use policies::unit;
 
@@ -29,6 +30,7 @@ pub use policies::unit;
 #[derive(Args)]
 pub struct Arguments {
     /// The service's configuration. Each file has one domain, or is a Kubernetes ConfigMap with the service's files in its `data`.
+    /// Files that have `rate_limits`, such as Istio's EnvoyFilters, are read as `--envoy`, too.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Envoy's configuration, whose `rate_limits` say which requests have which descriptors. Of several domains, weir imports the one that
@@ -54,26 +56,33 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         sources.push((key.to_owned(), source));
     }
     let files = super::read(&arguments.files, 0, &mut notes)?;
-    let envoy = super::read(arguments.envoy.as_slice(), files.len(), &mut notes)?.pop();
-    let filter = envoy
-        .as_ref()
-        .map(|file| envoy::filter(&file.documents, files.len(), &mut notes))
-        .unwrap_or_default();
-    let sent =
-        envoy.as_ref().map(|file| envoy::descriptors(&file.documents, &filter, files.len(), &mut notes));
-    let unpacked: Vec<Vec<Node>> = files
+    let other = arguments.envoy.iter().filter(|path| !arguments.files.contains(path)).cloned();
+    let envoy = super::read(&other.collect::<Vec<_>>(), files.len(), &mut notes)?.pop();
+    // A file may have both, such as the objects of a cluster.
+    let has_service = files.iter().flat_map(|file| &file.documents).any(is_service);
+    let envoys: Vec<(usize, &[Node])> = files
         .iter()
+        .chain(&envoy)
         .enumerate()
-        .map(|(number, file)| {
-            file.documents.iter().flat_map(|root| unpacked(root, file, number, &mut notes)).collect()
-        })
+        .map(|(number, file)| (number, file.documents.as_slice()))
+        .filter(|(number, documents)| *number >= files.len() || has_service && envoy::sends(documents))
         .collect();
+    let filters: Vec<_> =
+        envoys.iter().map(|(number, documents)| envoy::filter(documents, *number, &mut notes)).collect();
+    let filter = filters.into_iter().reduce(|one, other| if one.domain.is_some() { one } else { other });
+    let filter = filter.unwrap_or_default();
+    let sent = (!envoys.is_empty()).then(|| {
+        let of = |(number, documents): &(usize, &[Node])| {
+            envoy::descriptors(documents, &filter, *number, &mut notes)
+        };
+        envoys.iter().flat_map(of).collect::<Vec<_>>()
+    });
     let services: Vec<Service<'_>> = files
         .iter()
-        .zip(&unpacked)
         .enumerate()
-        .flat_map(|(number, (file, roots))| {
-            roots.iter().map(move |root| Service { file: number, name: &file.name, root, text: &file.text })
+        .flat_map(|(number, file)| {
+            let service = move |root| Service { file: number, name: &file.name, root, text: &file.text };
+            file.documents.iter().map(service)
         })
         .filter(|service| is_service(service.root))
         .collect();
@@ -138,32 +147,6 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     });
     configuration.set("policies", policies.collect::<Vec<_>>());
     Ok(Imported { configuration, files: names, notes })
-}
-
-/// The service's configurations in a document: the document, or the texts in a ConfigMap of Kubernetes.
-fn unpacked(root: &Node, file: &File, number: usize, notes: &mut Notes) -> Vec<Node> {
-    if root.text_of("kind") != "ConfigMap" {
-        return vec![root.clone()];
-    }
-    let mut found = Vec::new();
-    for (name, place, value) in root.get("data").map(Node::fields).unwrap_or_default() {
-        let parsed = value.text().map(|text| (text, Node::parse(text, Syntax::of(name))));
-        match parsed {
-            Some((text, Ok(documents))) => {
-                let origin = value.origin.unwrap_or(Origin::Other);
-                found.extend(documents.into_iter().map(|mut document| {
-                    document.moved(&|inner| origin.place(&file.text, value.place, text, inner));
-                    document
-                }));
-            }
-            Some((_, Err((_, said)))) => {
-                let why = format!("it cannot be read: {said}");
-                notes.add(Note::at(number, place.line, &format!("data: {name}"), why, "Correct it"));
-            }
-            None => {}
-        }
-    }
-    found
 }
 
 /// True if a document is a configuration of the service.
