@@ -162,6 +162,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "limits named like the keys of bans",
         "impossible bans",
         "scopes that a ban cannot have",
+        "a ban of a policy that does not exist",
         "a queue with a ban",
         "a ban out of bounds",
         "impossible priorities",

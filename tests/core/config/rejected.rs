@@ -238,7 +238,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
      &["policies: found an object, allowed: a list of 1 to 256",
        "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, min_replicas, workers, denial_ttl, key_prefix, hash_secret, hash_secret_env",
        "deny: found null, allowed: a list of 0 to 256",
-       "response.status: found \"many\", allowed: a whole number from 400 to 599COUNT"]),
+       "response.status: found \"many\", allowed: a whole number from 400 to 599"]),
     ("replicas that redis_proxy cannot wait for",
      r#"{"store": {"min_replicas": 1}, "policies": [{"name": "p", "limits": [{"name": "a", "algorithm": "concurrency", "limit": 1}]}],
         "regions": {"here": "a", "all": [{"name": "a", "cluster": "a"}, {"name": "b", "cluster": "b", "min_replicas": 6},
