@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
+use std::time::Instant;
 
 use crate::support::cluster::Cluster;
 use crate::support::envoy::{Envoy, Template};
@@ -493,6 +494,7 @@ fn an_outage_ends(on_failure: &str, strike: Act, mend: Act) {
     // The durations of an outage in whole seconds, as each worker logs them.
     let mut told_before = 0;
     for (outage, lines) in [("a short outage", 1), ("another", 1), ("one of seconds", 3)] {
+        let (struck, mut first_told) = (Instant::now(), None);
         strike(&mut redis);
         let told = eventually(&format!("{on_failure}, {outage}: {lines} lines of each worker"), || {
             let decided = send();
@@ -501,6 +503,9 @@ fn an_outage_ends(on_failure: &str, strike: Act, mend: Act) {
             let by_itself = decided.iter().filter(|told| !by_redis(told));
             assert!(by_itself.clone().all(|told| told.status == status), "{on_failure}: {decided:?}");
             let told = outage_lines(&envoy.log(), told_before);
+            if told.len() == 2 {
+                first_told.get_or_insert_with(|| struck.elapsed().as_secs());
+            }
             (told.len() == 2 && told.values().all(|seconds| seconds.len() >= lines)).then_some(told)
         });
         assert!(envoy.stat("wasmcustom.weir.breaker_open") >= 2, "{on_failure}: both workers count");
@@ -511,7 +516,8 @@ fn an_outage_ends(on_failure: &str, strike: Act, mend: Act) {
                 seconds.len(),
                 "{on_failure}: more than once in a second: {seconds:?}"
             );
-            assert_eq!(seconds[0], 0, "{on_failure}: of an outage before: {seconds:?}");
+            // On a machine that stands still, the first line comes late.
+            assert!(Some(seconds[0]) <= first_told, "{on_failure}: of an outage before: {seconds:?}");
         }
         mend(&mut redis);
         redis_decides(outage);
