@@ -81,6 +81,8 @@ impl Sentinel {
         let (mut connection, span) = (Connection::to(&self.socket()), milliseconds.to_string());
         let set = ["SENTINEL", "SET", "weir", "down-after-milliseconds", &span];
         assert_eq!(call(&mut connection, &set), "+OK\r\n");
+        // It replaces no primary for half a minute after its machine stood still for two seconds. Redis before 7.0 cannot be told otherwise.
+        call(&mut connection, &["SENTINEL", "DEBUG", "TILT-TRIGGER", "60000"]);
     }
 
     /// Waits until the primary that it tells others is not this one any more.
