@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The failures of the store: to a request each is the same event, and to the operator each is a counter and a log line of its own that
 //! says what to do. Each fault is put into a real Redis, or into Envoy's configuration.
+// The tests measure another process with a real clock.
+#![allow(clippy::disallowed_methods)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
