@@ -4,7 +4,7 @@
 use super::warning::{code, warning};
 use crate::finding::Finding;
 use weir::config::duration_text;
-use weir::limit::{Limit, Refill};
+use weir::limit::Limit;
 use weir::policy::cost::Cost;
 use weir::policy::{Policy, Tier};
 use weir::time::Micros;
@@ -62,17 +62,6 @@ fn logs(policy: &Policy, tier: &Tier, list: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// The time in which a limit that is used up is full again; of permits, how long they last at most. [`Limit::whole_within`] counts whole
-/// intervals, in which only a `stepwise` bucket comes back.
-pub fn full_within(limit: &Limit) -> Micros {
-    let evenly = match limit {
-        Limit::LeakyBucket(_) => limit.period(),
-        Limit::TokenBucket(bucket) if bucket.how() == Refill::Continuous => limit.period(),
-        _ => None,
-    };
-    evenly.unwrap_or_else(|| limit.whole_within())
-}
-
 /// The range of the alert WeirLimitNearlyFull (`operate/rules.yaml`).
 const ALERT: Micros = Micros::from_secs(600);
 
@@ -80,7 +69,7 @@ const ALERT: Micros = Micros::from_secs(600);
 fn warned_always(tier: &Tier, list: &str, found: &mut Vec<Finding>) {
     let limits = tier.plan.limits().iter().zip(&tier.views).enumerate();
     for (place, (limit, view)) in limits {
-        let full = full_within(limit);
+        let full = limit.whole_within();
         // No time brings back a permit.
         if view.warn_at().is_none() || matches!(limit, Limit::Concurrency(_)) || full > ALERT {
             continue;

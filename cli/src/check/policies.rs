@@ -235,7 +235,7 @@ fn regions(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>)
         (config.regions.sync_interval, config.regions.all.len().saturating_sub(1) as u64);
     for (limit, view) in policy.tiers.tiers.iter().flat_map(|tier| tier.plan.limits().iter().zip(&tier.views))
     {
-        let (full, name) = (limits::full_within(limit), view.name());
+        let (full, name) = (limit.whole_within(), view.name());
         let reason = match policy.regions {
             Across::Debit if interval.0.saturating_mul(others) > full.0 => format!(
                 "limit {name} is full again within {} ms, and charges come every {} ms: before they come, {others} other \

@@ -459,7 +459,7 @@ fn a_body_counts_up_to_its_bound_and_not_a_byte_more() {
 }
 
 #[test]
-fn a_configuration_has_at_most_16_paths_and_16_fields() {
+fn a_configuration_has_at_most_20_paths_and_20_fields() {
     let of = |paths: usize, fields: usize| {
         let path = |path| format!(r#"{{"body_json": {{"path": "k{path}", "present": true}}}}"#);
         let field = |field| format!(r#"{{"body_form": {{"field": "f{field}", "present": true}}}}"#);
