@@ -434,6 +434,8 @@ enum Call {
     Refund(usize),
     /// It releases the permits of the last grant.
     Release,
+    /// It renews the permits of the last grant.
+    Renew,
 }
 
 fn worst_cases() -> Vec<Worst> {
@@ -540,6 +542,15 @@ fn worst_cases() -> Vec<Worst> {
                 start.plus(Micros(15 * SECOND.0 + 1)),
             )
         },
+        Worst {
+            call: Call::Renew,
+            ..case(
+                "concurrency: renewal, clock went back",
+                &in_flight,
+                &twice,
+                start.plus(Micros(15 * SECOND.0 + 1)),
+            )
+        },
         case("sliding_log, 100,000: usual", &log, &logged[1..], log_end),
         Worst { ask: half, ..case("sliding_log, 100,000: denied", &log, &logged, log_end) },
         case("sliding_log, 100,000: long rest", &log, &logged, log_end.plus(HOUR).since(Micros(1_001))),
@@ -626,6 +637,10 @@ fn worst_cases() -> Vec<Worst> {
             call: Call::Release,
             ..case("8 concurrency: release, clock went back", &in_flight, &twice, late)
         },
+        Worst {
+            call: Call::Renew,
+            ..case("8 concurrency: renewal, clock went back", &in_flight, &twice, late)
+        },
         case("8 sliding_windows, 100 slots: long rest", &window, &slots, long_rest),
         Worst {
             call: Call::Refund(99),
@@ -674,8 +689,18 @@ fn worst(server: &Redis) {
                 let permits: Vec<_> = granted.last().unwrap().permits(1).collect();
                 assert!(plan.release(tag, &permits, Some(case.now), Form::Evalsha, out));
             }
+            Call::Renew => {
+                let permits: Vec<_> = granted.last().unwrap().permits(1).collect();
+                assert!(plan.renew(tag, &permits, Some(case.now), Form::Evalsha, out));
+            }
         };
-        let [least, median, most] = single(&mut redis, &tag, &then, &act);
+        let read = |reply: &resp::Reply<'_>| match (case.call, reply) {
+            // The number of permits that were released.
+            (Call::Release, resp::Reply::Integer(released)) => assert!(*released > 0),
+            (Call::Renew, reply) => drop(then.renewed(granted.last().unwrap(), reply).unwrap()),
+            (_, reply) => drop(then.outcome(reply).unwrap()),
+        };
+        let [least, median, most] = single(&mut redis, &tag, &then, &act, &read);
         println!("{:<52} {least:>10} {median:>10} {most:>10}", case.name);
         rows.push(serde_json::json!({
             "name": case.name,
@@ -687,7 +712,13 @@ fn worst(server: &Redis) {
 }
 
 /// The shortest, the median and the longest time of one command, on the same state each time.
-fn single(redis: &mut Connection, tag: &[u8], plan: &Plan, act: Act<'_>) -> [u64; 3] {
+fn single(
+    redis: &mut Connection,
+    tag: &[u8],
+    plan: &Plan,
+    act: Act<'_>,
+    read: &dyn Fn(&resp::Reply<'_>),
+) -> [u64; 3] {
     const TIMES: usize = 51;
     let keys: Vec<_> = (0..plan.limits().len())
         .map(|i| {
@@ -706,11 +737,7 @@ fn single(redis: &mut Connection, tag: &[u8], plan: &Plan, act: Act<'_>) -> [u64
                 redis.call(&[b"COPY", kept, key, b"REPLACE"]);
             }
             let reply = redis.pipeline(&command, 1).remove(0);
-            match resp::decode(&reply).unwrap().unwrap().0 {
-                // The number of permits that were released.
-                resp::Reply::Integer(released) => assert!(released > 0),
-                reply => drop(plan.outcome(&reply).unwrap()),
-            }
+            read(&resp::decode(&reply).unwrap().unwrap().0);
             let slow = redis.call(&[b"SLOWLOG", b"GET", b"1"]);
             let (reply, _) = resp::decode(&slow).unwrap().unwrap();
             let resp::Reply::Array(Some(entries)) = reply else { panic!("no SLOWLOG") };

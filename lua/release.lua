@@ -9,6 +9,7 @@
 -- Expired permits are released already. No more permits are released than there are. Requests whose permits are renewed still run: they
 -- get permits, also if the old ones have expired, and if the limit is exceeded then.
 local call, pack, unpack, floor = redis.call, struct.pack, struct.unpack, math.floor
+local find, sub = string.find, string.sub
 local now = unpack('<i8', ARGV[1])
 local EXPIRY, epoch = 'PXAT', 0
 if now > 0 then
@@ -24,56 +25,60 @@ for i, key in ipairs(KEYS) do
   if not state or state.err or #state > 768 or #state % 12 > 0 then
     state = ''
   end
-  local target = 0
+  local place = find(state, pack('<I7', expiry), 1, true)
+  while place and place % 12 ~= 1 do
+    place = find(state, pack('<I7', expiry), place + 1, true)
+  end
+  local found, left = 0, state
+  if place then
+    local count, rest = unpack('<I5', state, place + 7), ''
+    found = count < requests and count or requests
+    if found < count then
+      rest = pack('<I7I5', expiry, count - found)
+    end
+    left = sub(state, 1, place - 1) .. rest .. sub(state, place + 12)
+  end
   if ttl > 0 then
     if now == 0 then
       local time = call('TIME')
       now = time[1] * 1000000 + time[2]
     end
     local slot = floor(ttl / 16)
-    target = -floor((-now - ttl) / slot) * slot
-  end
-  local before, after, joined, last, found = '', '', 0, 0, 0
-  for place = 1, #state, 12 do
-    local ends, count = unpack('<I7I5', state, place)
-    if ends == expiry then
-      found = count < requests and count or requests
-      count = count - found
-    end
-    if target > 0 and ends <= now then
-      count = 0
-    end
-    if count > 0 then
-      if ends > last then
-        last = ends
-      end
-      if ends == target then
-        joined = count
-      elseif ends < target then
-        before = before .. pack('<I7I5', ends, count)
-      else
-        after = after .. pack('<I7I5', ends, count)
+    local target = -floor((-now - ttl) / slot) * slot
+    local kept, joined, start, last, at = '', 0, 1, target
+    for place = 1, #left, 12 do
+      local ends, count = unpack('<I7I5', left, place)
+      if ends <= now or ends == target then
+        if ends == target then
+          joined = joined + count
+        end
+        if place > start then
+          kept = kept .. sub(left, start, place - 1)
+        end
+        start = place + 12
+      elseif ends > target then
+        at = at or #kept + place - start
+        if ends > last then
+          last = ends
+        end
       end
     end
-  end
-  released = released + found
-  if target > 0 then
-    if joined > 0 or #before + #after < 768 then
-      before, found = before .. pack('<I7I5', target, joined + requests), requests
-      if target > last then
-        last = target
-      end
+    kept = kept .. sub(left, start)
+    if joined > 0 or #kept < 768 then
+      at = at or #kept
+      kept = sub(kept, 1, at) .. pack('<I7I5', target, joined + requests) .. sub(kept, at + 1)
+      call('SET', key, kept, EXPIRY, -floor(-last / 1000) - epoch)
     else
-      target, found = expiry, 0
+      target = expiry
     end
     renewed = renewed .. pack('<i8', target)
-  end
-  local kept = before .. after
-  if found > 0 and kept == '' then
-    call('DEL', key)
   elseif found > 0 then
-    local till = -floor(-last / 1000) - epoch
-    call('SET', key, kept, EXPIRY, till > 0 and till or 1)
+    released = released + found
+    if left == '' then
+      call('DEL', key)
+    else
+      call('SET', key, left, 'KEEPTTL')
+    end
   end
 end
 if renewed ~= '' then

@@ -11,12 +11,14 @@
 -- Permits may be of another ttl than this one: a rollout is under way, or an operator asks with another file. They keep their expiry. So do
 -- permits from before the clock went back.
 local expiry = -floor((-now - ttl) / slot) * slot
-local joined, before, after, used, last, held, changed, mixed = 0, '', '', 0, 0, false, false, false
+local kept, joined, used, last, held, changed, mixed, at = '', 0, 0, 0, false, false, false
 local state = try('GET', key)
 if state then
   if #state > 0 and #state <= 768 and #state % 12 == 0 then
+    local start = 1
     for place = 1, #state, 12 do
       local ends, count = unpack('<I7I5', state, place)
+      local stays = false
       if ends > now and count > 0 then
         used = used + count
         if ends == expiry then
@@ -25,10 +27,9 @@ if state then
           -- No permit lives longer than 366 days and a sixteenth: these expire with the permits of now.
           joined, changed = joined + count, true
         else
-          if ends < expiry then
-            before = before .. state:sub(place, place + 11)
-          else
-            after = after .. state:sub(place, place + 11)
+          stays = true
+          if ends > expiry then
+            at = at or #kept + place - start
           end
           if ends > last then
             last = ends
@@ -37,14 +38,21 @@ if state then
           end
         end
       end
+      if not stays then
+        if place > start then
+          kept = kept .. state:sub(start, place - 1)
+        end
+        start = place + 12
+      end
     end
+    kept = kept .. state:sub(start)
   else
     heal(state)
   end
 end
 cost, need = 1, 1
 local left = limit - used
-if left > 0 and joined == 0 and #before + #after >= 768 then
+if left > 0 and joined == 0 and #kept >= 768 then
   left = 0
 end
 -- settle
@@ -52,15 +60,16 @@ end
 -- take
 left, joined = left - granted, joined + granted
 if joined > 0 then
-  before = before .. pack('<I7I5', expiry, joined)
+  at = at or #kept
+  kept = kept:sub(1, at) .. pack('<I7I5', expiry, joined) .. kept:sub(at + 1)
   held = held and last < expiry and not changed
   if expiry > last then
     last = expiry
   end
   if held and granted > 0 then
-    call('SET', key, before .. after, 'KEEPTTL')
+    call('SET', key, kept, 'KEEPTTL')
   elseif granted > 0 or changed then
-    call('SET', key, before .. after, EXPIRY, -floor(-last / 1000) - epoch)
+    call('SET', key, kept, EXPIRY, -floor(-last / 1000) - epoch)
   end
 end
 local reset, wait, extra = 0, 0, 0
@@ -72,11 +81,11 @@ if last > now then
 end
 if left < need then
   -- Expiry after expiry passes, until one permit is free.
-  local permits, free, place = before .. after, left, 1
+  local free, place = left, 1
   if mixed then
     local soonest, counts = {}, {}
-    for start = 1, #permits, 12 do
-      local ends, count = unpack('<I7I5', permits, start)
+    for start = 1, #kept, 12 do
+      local ends, count = unpack('<I7I5', kept, start)
       if not counts[ends] then
         soonest[#soonest + 1] = ends
       end
@@ -86,10 +95,10 @@ if left < need then
     for number, ends in ipairs(soonest) do
       soonest[number] = pack('<I7I5', ends, counts[ends])
     end
-    permits = table.concat(soonest)
+    kept = table.concat(soonest)
   end
-  while free < need and place < #permits do
-    local ends, count = unpack('<I7I5', permits, place)
+  while free < need and place < #kept do
+    local ends, count = unpack('<I7I5', kept, place)
     wait, free, place = ends - now, free + count, place + 12
   end
 end
