@@ -9,7 +9,6 @@
 -- Expired permits are released already. No more permits are released than there are. Requests whose permits are renewed still run: they
 -- get permits, also if the old ones have expired, and if the limit is exceeded then.
 local call, pack, unpack, floor = redis.call, struct.pack, struct.unpack, math.floor
-local find, sub = string.find, string.sub
 local now = unpack('<i8', ARGV[1])
 local EXPIRY, epoch = 'PXAT', 0
 if now > 0 then
@@ -25,9 +24,9 @@ for i, key in ipairs(KEYS) do
   if not state or state.err or #state > 768 or #state % 12 > 0 then
     state = ''
   end
-  local place = find(state, pack('<I7', expiry), 1, true)
+  local place = state:find(pack('<I7', expiry), 1, true)
   while place and place % 12 ~= 1 do
-    place = find(state, pack('<I7', expiry), place + 1, true)
+    place = state:find(pack('<I7', expiry), place + 1, true)
   end
   local found, left = 0, state
   if place then
@@ -36,7 +35,7 @@ for i, key in ipairs(KEYS) do
     if found < count then
       rest = pack('<I7I5', expiry, count - found)
     end
-    left = sub(state, 1, place - 1) .. rest .. sub(state, place + 12)
+    left = state:sub(1, place - 1) .. rest .. state:sub(place + 12)
   end
   if ttl > 0 then
     if now == 0 then
@@ -53,7 +52,7 @@ for i, key in ipairs(KEYS) do
           joined = joined + count
         end
         if place > start then
-          kept = kept .. sub(left, start, place - 1)
+          kept = kept .. left:sub(start, place - 1)
         end
         start = place + 12
       elseif ends > target then
@@ -63,10 +62,10 @@ for i, key in ipairs(KEYS) do
         end
       end
     end
-    kept = kept .. sub(left, start)
+    kept = kept .. left:sub(start)
     if joined > 0 or #kept < 768 then
       at = at or #kept
-      kept = sub(kept, 1, at) .. pack('<I7I5', target, joined + requests) .. sub(kept, at + 1)
+      kept = kept:sub(1, at) .. pack('<I7I5', target, joined + requests) .. kept:sub(at + 1)
       call('SET', key, kept, EXPIRY, -floor(-last / 1000) - epoch)
     else
       target = expiry

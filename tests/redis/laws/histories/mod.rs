@@ -1656,7 +1656,8 @@ fn values_are_those_of_a_table(
             Used::Refund { ago } => {
                 let Some((value, cost, receipt, at)) = checks.iter().rev().nth(ago) else { continue };
                 // The receipt says when the value was first used: of two first uses in the same microsecond it may be either's.
-                if *cost > 0 && table.get(value) == Some(&(*at, 1)) {
+                // A check that was denied has added none.
+                if *cost > 0 && receipt.granted > 0 && table.get(value) == Some(&(*at, 1)) {
                     table.remove(value);
                 }
                 answers.settle(now, -(*cost as i64), receipt)
