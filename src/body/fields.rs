@@ -120,6 +120,12 @@ impl Fields {
         Self { table: Table::new(names), syntax }
     }
 
+    /// The pairs that Rack finds in the body of a POST without a type. Each of these fields among them is unclear.
+    #[must_use]
+    pub fn stray(names: Rc<[String]>) -> Self {
+        Self { table: Table::new(names), syntax: Syntax::Urlencoded(Urlencoded::names()) }
+    }
+
     /// Reads the next chunk of the form.
     pub fn feed(&mut self, chunk: &[u8]) {
         match &mut self.syntax {
@@ -182,6 +188,18 @@ fn plain(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
     begun.take_while(|&byte| byte != 0).filter(|&byte| byte != b']')
 }
 
+const fn is_bracket(byte: u8) -> bool {
+    matches!(byte, b'[' | b']')
+}
+
+/// True if servers make different lists of a name: PHP and Express drop what stands between a `]` and the next `[`, Rack all but one of
+/// several brackets. Such a name may be any list of what stands before its first bracket.
+pub fn has_odd_brackets(name: impl Iterator<Item = u8>) -> bool {
+    let mut last = 0;
+    let mut pairs = name.map(move |byte| (core::mem::replace(&mut last, byte), byte));
+    pairs.any(|(last, byte)| last == b']' && !is_bracket(byte) || (last, byte) == (b'[', b'['))
+}
+
 /// One byte for all that some server reads alike.
 const fn loosely(byte: u8) -> u8 {
     if matches!(byte, b'.' | b' ' | b'[') { b'_' } else { byte.to_ascii_lowercase() }
@@ -201,11 +219,19 @@ pub fn folded(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
 /// True if some server takes a parameter, a cookie or a field of this other name, decoded, for the wanted one. PHP ends a name at a zero
 /// byte, drops spaces before it, makes a list of `user[]`, and reads `.`, a space and a `[` without its end as `_`. Rails and Express read
 /// `[user]` as `user`. ASP.NET ignores the case of names. Some servers drop a byte order mark, or spaces after a name.
-pub fn is_taken_for(name: impl Iterator<Item = u8>, wanted: &[u8]) -> bool {
-    let mut name = plain(name);
-    plain(wanted.iter().copied()).all(|byte| name.next().map(loosely) == Some(loosely(byte)))
-        && match name.next() {
+pub fn is_taken_for(name: impl Iterator<Item = u8> + Clone, wanted: &[u8]) -> bool {
+    let mut rest = plain(name.clone());
+    let is_alike = plain(wanted.iter().copied()).all(|byte| rest.next().map(loosely) == Some(loosely(byte)))
+        && match rest.next() {
             None | Some(b'[') => true,
-            Some(byte) => byte.is_ascii_whitespace() && name.all(|byte| byte.is_ascii_whitespace()),
-        }
+            Some(byte) => byte.is_ascii_whitespace() && rest.all(|byte| byte.is_ascii_whitespace()),
+        };
+    is_alike || {
+        let mut wanted = wanted.iter().copied().skip_while(|&byte| is_dropped(byte)).map(loosely);
+        let begun = name.clone().skip_while(|&byte| is_dropped(byte));
+        let mut begin = begun.take_while(|&byte| !is_bracket(byte)).map(loosely);
+        begin.all(|byte| wanted.next() == Some(byte))
+            && wanted.next().is_none_or(|next| next == b'_')
+            && has_odd_brackets(name)
+    }
 }

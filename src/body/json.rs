@@ -140,6 +140,9 @@ pub(super) struct Document {
     /// The same for a server that ignores case, with the bytes of the path's key.
     similar: Set,
     similar_matched: usize,
+    /// In a key that is a number so far: the paths that have an index here, and the number.
+    indexed: Set,
+    index: Option<u32>,
     decimal: Decimal,
 }
 
@@ -162,6 +165,8 @@ impl Document {
             matched: 0,
             similar: Set::EMPTY,
             similar_matched: 0,
+            indexed: Set::EMPTY,
+            index: None,
             decimal: Decimal::default(),
         }
     }
@@ -287,7 +292,10 @@ impl Document {
             }
             b'"' => {
                 self.in_key = false;
-                self.string = if self.ends.is_empty() { Use::Nothing } else { Use::Value };
+                // Of a body of a client, one value too many is enough.
+                let is_known =
+                    values.are_ambiguous(self.ends) && !paths.with_similar_key(self.ends).is_empty();
+                self.string = if self.ends.is_empty() || is_known { Use::Nothing } else { Use::Value };
                 if self.string == Use::Value {
                     values.begin_text();
                 }
@@ -371,7 +379,10 @@ impl Document {
         self.matched = 0;
         self.similar = paths.with_similar_key(matching);
         self.similar_matched = 0;
-        self.string = if matching.is_empty() { Use::Nothing } else { Use::Key };
+        self.indexed = self.level().map_or(Set::EMPTY, |level| paths.with_index_as_key(level.paths, depth));
+        self.index = None;
+        let is_wanted = !(matching.is_empty() && self.indexed.is_empty());
+        self.string = if is_wanted { Use::Key } else { Use::Nothing };
         At::Text
     }
 
@@ -413,6 +424,10 @@ impl Document {
         if self.string == Use::Key {
             let here = self.with_length(paths, self.matching, self.matched);
             self.here = here;
+            if let Some(index) = self.index {
+                let depth = self.segments().wrapping_sub(1);
+                values.ambiguous(paths.values(paths.with_index(self.indexed, depth, index)));
+            }
             if !self.similar.is_empty() {
                 values.ambiguous(paths.values(self.similar_here(paths).without(here)));
             }
@@ -479,6 +494,22 @@ impl Document {
         if self.string == Use::Value {
             return values.text(bytes);
         }
+        for &byte in bytes {
+            if self.indexed.is_empty() {
+                break;
+            }
+            let digit = char::from(byte).to_digit(10);
+            // `00` is no index.
+            let index = match self.index {
+                None => digit,
+                Some(0) => None,
+                Some(index) => digit.and_then(|digit| index.checked_mul(10)?.checked_add(digit)),
+            };
+            self.index = index;
+            if index.is_none() {
+                self.indexed = Set::EMPTY;
+            }
+        }
         let (depth, from) = (self.segments().wrapping_sub(1), self.matched);
         let goes_on = |key: &[u8]| key.get(from..).is_some_and(|rest| rest.starts_with(bytes));
         self.matching = paths.whose_key(self.matching, depth, goes_on);
@@ -489,7 +520,7 @@ impl Document {
             }
             self.similar(paths, byte);
         }
-        if self.matching.is_empty() && self.similar.is_empty() {
+        if self.matching.is_empty() && self.similar.is_empty() && self.indexed.is_empty() {
             self.string = Use::Nothing;
         }
     }

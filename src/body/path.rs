@@ -254,6 +254,12 @@ impl Paths {
         if self.of_clients { paths } else { Set::EMPTY }
     }
 
+    /// The paths among `paths` whose next segment is an index: some servers also find that as a key of digits.
+    pub(super) fn with_index_as_key(&self, paths: Set, depth: usize) -> Set {
+        let indexes = at(&self.indexes, depth).with(at(&self.any_index, depth));
+        if self.of_clients { paths.and(indexes) } else { Set::EMPTY }
+    }
+
     /// The paths among `paths` whose segment after `depth` others is this index, or any.
     pub(super) fn with_index(&self, paths: Set, depth: usize, index: u32) -> Set {
         let exact = paths.and(at(&self.indexes, depth));

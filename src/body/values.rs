@@ -85,6 +85,11 @@ impl Values {
         self.ambiguous = self.ambiguous.with(paths);
     }
 
+    /// True if no further value at these paths can change what is known of them.
+    pub(super) const fn are_ambiguous(&self, paths: Set) -> bool {
+        paths.without(self.ambiguous).is_empty()
+    }
+
     /// Ends a document. If it was cut off, the values beside its last number are unknown, except in an array, whose items have ended.
     pub(super) fn end_document(&mut self, is_whole: bool, is_array: bool) {
         let document = core::mem::take(&mut self.document);

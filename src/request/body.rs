@@ -45,6 +45,8 @@ pub struct Wanted {
     names: Vec<String>,
     paths: Rc<Paths>,
     fields: Rc<[String]>,
+    /// The keys that paths of JSON begin with.
+    first_keys: Rc<[String]>,
     max_bytes: usize,
     has_ids: bool,
 }
@@ -56,7 +58,10 @@ impl Wanted {
         let (fields, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| field(name).is_some());
         let paths = Paths::new(&names.iter().map(|name| json(name)).collect::<Vec<_>>()).ok()?.of_clients();
         let fields: BTreeSet<_> = fields.iter().filter_map(|name| field(name)).map(str::to_owned).collect();
+        let first = |path| core::str::from_utf8(paths.first_key(path)?).ok().map(str::to_owned);
+        let first_keys: BTreeSet<_> = (0..paths.count()).filter_map(first).collect();
         Some(Self {
+            first_keys: first_keys.into_iter().collect(),
             names,
             paths: Rc::new(paths),
             fields: fields.into_iter().collect(),
@@ -117,15 +122,19 @@ enum Kind {
 
 #[derive(Debug)]
 enum Reader {
-    Json(Box<Scanner>, Option<Box<IdScanner>>),
+    /// Rack takes a POST without a type for a form: then the third one looks for its pairs.
+    Json(Box<Scanner>, Option<Box<IdScanner>>, Option<Box<Fields>>),
     Form(Box<Fields>),
 }
 
 impl Reader {
     fn feed(&mut self, chunk: &[u8]) {
         match self {
-            Self::Json(scanner, ids) => {
+            Self::Json(scanner, ids, pairs) => {
                 scanner.feed(chunk);
+                if let Some(pairs) = pairs {
+                    pairs.feed(chunk);
+                }
                 if let Some(ids) = ids {
                     ids.feed(chunk);
                 }
@@ -136,7 +145,7 @@ impl Reader {
 
     fn is_wrong(&self) -> bool {
         match self {
-            Self::Json(scanner, _) => scanner.error().is_some(),
+            Self::Json(scanner, ..) => scanner.error().is_some(),
             Self::Form(fields) => fields.is_unreadable(),
         }
     }
@@ -144,7 +153,12 @@ impl Reader {
     /// It ends here. Returns whether it can be read.
     fn end(&mut self) -> bool {
         match self {
-            Self::Json(scanner, _) => scanner.end().is_ok(),
+            Self::Json(scanner, _, pairs) => {
+                if let Some(pairs) = pairs {
+                    pairs.end();
+                }
+                scanner.end().is_ok()
+            }
             Self::Form(fields) => {
                 fields.end();
                 !fields.is_unreadable()
@@ -157,10 +171,13 @@ impl Body {
     /// The body of a request with these headers, before any of it has arrived.
     #[must_use]
     pub fn new(wanted: &Rc<Wanted>, attributes: &dyn Attributes) -> Self {
+        let kind = attributes.header("content-type").ok().flatten();
+        let is_untyped = kind.is_none_or(|kind| kind.trim_ascii().is_empty());
         let reader = wanted.kind(attributes).map(|kind| match kind {
             Kind::Json => Reader::Json(
                 Box::new(Scanner::new(Form::Json, Rc::clone(&wanted.paths))),
                 wanted.has_ids.then(Box::default),
+                is_untyped.then(|| Box::new(Fields::stray(Rc::clone(&wanted.first_keys)))),
             ),
             Kind::Form(form) => Reader::Form(Box::new(Fields::new(&form, Rc::clone(&wanted.fields)))),
         });
@@ -255,8 +272,13 @@ impl Body {
                 (Reader::Form(fields), Some(name)) => {
                     fields.only(name).map(|text| text.map(Value::Text)).map_err(|_| Unreadable)
                 }
-                (Reader::Json(scanner, _), None) => {
+                (Reader::Json(scanner, _, pairs), None) => {
                     let path = self.wanted.names.iter().position(|name| name == path).ok_or(Unreadable)?;
+                    let first =
+                        self.wanted.paths.first_key(path).and_then(|key| core::str::from_utf8(key).ok());
+                    if pairs.as_ref().zip(first).is_some_and(|(pairs, key)| pairs.only(key).is_err()) {
+                        return Err(Unreadable);
+                    }
                     scanner.only(path).map_err(|_| Unreadable)
                 }
                 // A form has no values of JSON, and JSON has no fields.
@@ -304,7 +326,7 @@ impl Body {
     pub(super) fn calls(&self) -> Result<u64, Unreadable> {
         match &self.read {
             Read::Empty => Ok(1),
-            Read::Whole(Reader::Json(scanner, _), _) => Ok(scanner.items()),
+            Read::Whole(Reader::Json(scanner, ..), _) => Ok(scanner.items()),
             Read::Whole(Reader::Form(_), _) | Read::Arriving(..) | Read::Unreadable => Err(Unreadable),
         }
     }
@@ -313,7 +335,7 @@ impl Body {
     #[must_use]
     pub fn json_rpc_ids(&self) -> Option<Ids> {
         match &self.read {
-            Read::Whole(Reader::Json(_, Some(ids)), _) => ids.ids(),
+            Read::Whole(Reader::Json(_, Some(ids), _), _) => ids.ids(),
             _ => None,
         }
     }

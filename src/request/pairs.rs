@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use super::Unreadable;
 use super::path::{Decoded, Plus, has_wrong_escape};
 pub use crate::body::folded;
-use crate::body::{begin_differently, is_clear, is_taken_for};
+use crate::body::{begin_differently, has_odd_brackets, is_clear, is_taken_for};
 use crate::inline_vec::InlineVec;
 
 /// The most pairs of a query or of a cookie header that are read. A string with more is ambiguous.
@@ -124,6 +124,13 @@ impl<'t> Sent<'t> {
     #[must_use]
     pub fn has_wrong_escape(&self) -> bool {
         !self.is_simple && has_wrong_escape(self.raw)
+    }
+
+    /// True if servers make different lists of it as a name: see [`has_odd_brackets`].
+    #[must_use]
+    pub fn has_odd_brackets(&self) -> bool {
+        let may_have = !self.is_simple || self.raw.iter().any(|byte| matches!(byte, b'[' | b']'));
+        may_have && has_odd_brackets(self.decoded())
     }
 
     /// Its bytes as a name: see [`folded`].

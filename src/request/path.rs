@@ -39,10 +39,12 @@ impl DecodedPath {
         }
         let literal = percent_decode(raw, Plus::IsPlus);
         let resolved = resolve(&literal);
+        // `$` of Python and PCRE also stands before a line's end: `/login%0a` is `/login` to Starlette, and to locations of nginx.
+        let ends_line = literal.last() == Some(&b'\n');
         let literal = Some(literal).filter(|literal| *literal != resolved);
         // IIS decodes `%u0061`.
         let is_wide = raw.windows(2).any(|two| two.eq_ignore_ascii_case(b"%u"));
-        Some(Self { resolved, literal, may_be_any: is_wide || may_be_any(raw) })
+        Some(Self { resolved, literal, may_be_any: is_wide || ends_line || may_be_any(raw) })
     }
 
     /// True if upstreams may see a path that is neither of the two readings.
@@ -296,6 +298,7 @@ pub(crate) enum Plus {
 }
 
 /// `%41` becomes `A`; a `%` that begins no escape stays as it is. Once only: what an escape hides stays hidden. `None`: nothing is decoded.
+#[derive(Clone)]
 pub(crate) struct Decoded<'t> {
     rest: &'t [u8],
     escaped: Option<Plus>,

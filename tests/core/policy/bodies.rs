@@ -42,9 +42,23 @@ fn subjects() {
         r#""subject": [{"body_json": {"path": "user", "on_unreadable": "missing"}, "on_missing": "deny"}]"#;
     let normalized = r#""subject": [{"body_json": {"path": "user"}, "normalize": ["email"]}]"#;
     let by_key = r#""subject": [{"body_json": {"path": "key.id"}}]"#;
+    let by_item = r#""subject": [{"body_json": {"path": "items[0].id"}, "on_missing": "share"}]"#;
     let nested = r#""subject": [{"body_json": {"path": "login['e-mail']"}, "on_missing": "skip"}]"#;
     rows(&[
         ("a text", by_user, r#"{"user": "ann"}"#, "{p|ann} 1"),
+        (
+            "pairs in a body without a type, which Rack takes for a form",
+            by_user,
+            r#"{"user": "x1", "z": "&user=victim&"}"#,
+            "deny ambiguous 0",
+        ),
+        ("other pairs", by_user, r#"{"user": "ann", "z": "&name=victim&"}"#, "{p|ann} 1"),
+        ("an item", by_item, r#"{"items": [{"id": "ann"}]}"#, "{p|ann} 1"),
+        ("a key that is an index to some", by_item, r#"{"items": {"0": {"id": "ann"}}}"#, "deny ambiguous 0"),
+        ("the key of another index", by_item, r#"{"items": {"7": {"id": "ann"}}}"#, "{p|%-} 1"),
+        ("a key that is no number", by_item, r#"{"items": {"00": {"id": "ann"}}}"#, "{p|%-} 1"),
+        ("an empty key", by_item, r#"{"items": {"": {"id": "ann"}}}"#, "{p|%-} 1"),
+        ("another key", by_item, r#"{"items": {"a": {"id": "ann"}}}"#, "{p|%-} 1"),
         ("escapes are decoded", by_user, r#"{"us\u0065r": "\u0061nn"}"#, "{p|ann} 1"),
         ("what is in a text is data", by_user, r#"{"user": "a|b}{"}"#, "{p|a%7Cb%7D%7B} 1"),
         ("normalized", normalized, r#"{"user": " A.nn+x@GMAIL.com\n"}"#, "{p|ann@gmail.com} 1"),
@@ -422,7 +436,7 @@ fn what_needs_no_body_denies_before_it_comes() {
         (r#"{"client_address": ["192.0.2.0/24"]}"#, r#"{"body_json": {"path": "a", "exact": "b"}}"#);
     let rows = [
         ("", other(""), "192.0.2.7 [1]"),
-        ("", other(r#""mode": "shadow","#), "192.0.2.7 []"),
+        ("", other(r#""mode": "shadow","#), "192.0.2.7 [1]"),
         // The body may deny it, which changes nothing for the other policies.
         (&format!(r#""deny": [{by_body}],"#), other(""), "192.0.2.7 [1]"),
         (&format!(r#""deny": [{by_body}, {listed}],"#), other(""), "None Listed(1)"),

@@ -108,6 +108,12 @@ fn names_that_some_servers_change() {
         ("another key of the list", "user.name=ann&u[n]=bob&u[m]=eve", "{p|ann|bob}"),
         ("a list without its end", "user.name=ann&user[name=eve&u[n]=bob", unclear),
         ("a list within", "user.name=ann&u[n]=bob&u[n][0]=eve", "deny ambiguous 1"),
+        ("what PHP drops behind a list", "user.name=ann&u[n]=bob&u[n]x=eve", "deny ambiguous 1"),
+        ("what Express drops between", "user.name=ann&u[n]=bob&[u]x[n]=eve", "deny ambiguous 1"),
+        ("an end without a beginning", "user.name=ann&u[n]=bob&u]n=eve", "deny ambiguous 1"),
+        ("an end too much", "user.name=ann&u[n]=bob&u[[]n]=eve", "deny ambiguous 1"),
+        ("another list of that kind", "user.name=ann&u[n]=bob&v[[n]]=eve", "{p|ann|bob}"),
+        ("brackets that Rack drops", "user.name=ann&u[n]=bob&u[[n]]=eve", "deny ambiguous 1"),
         ("a list within one of no name", "user.name=ann&u[n]=bob&[u][n]=eve", "deny ambiguous 1"),
     ];
     each(

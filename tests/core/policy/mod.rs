@@ -732,6 +732,7 @@ const SPELLINGS: &[(&str, &str, &str)] = &[
     ("a bracket, of PHP", "query", "user_id=1&user[id=2"),
     ("a bracket, escaped", "query", "user_id=1&user%5bid=2"),
     ("a list", "query", "user_id=1&user_id[]=2"),
+    ("a list, and more", "query", "user_id=1&[user_id]x=2"),
     ("a list in brackets", "query", "[user_id]=2"),
     ("a space before it", "query", "user_id=1&+user_id=2"),
     ("a tab before it", "query", "%09user_id=2"),

@@ -126,6 +126,13 @@ fn each_kind_of_tokens_counts_once() {
         ("gemini", "a stream that is an array", JSON,
          "[{\"usageMetadata\": {\"promptTokenCount\": 8, \"thoughtsTokenCount\": 50}}\n,\r\n{\"usageMetadata\": {\"promptTokenCount\": 8, \"cachedContentTokenCount\": 8, \"candidatesTokenCount\": 4, \"thoughtsTokenCount\": 200}}\n]",
          800 + 4_000_000 + 2),
+        ("bedrock", "converse, written for an hour and for less", JSON,
+         r#"{"usage": {"inputTokens": 3, "outputTokens": 1, "cacheWriteInputTokens": 6, "cacheDetails": [{"ttl": "1h", "inputTokens": 4}, {"ttl": "5m", "inputTokens": 2}]}}"#,
+         3 + 20_000 + 400_000 + 1_000_000),
+        ("bedrock", "converse, written for less than an hour", JSON,
+         r#"{"usage": {"inputTokens": 3, "outputTokens": 1, "cacheWriteInputTokens": 6, "cacheDetails": [{"ttl": "5m", "inputTokens": 6}]}}"#,
+         3 + 60_000 + 1_000_000),
+        ("openai", "only a total", JSON, r#"{"usage": {"total_input_tokens": 4, "total_tokens": 7}}"#, 7_000_000),
         ("bedrock", "converse", JSON,
          r#"{"output": {}, "usage": {"inputTokens": 30, "outputTokens": 6, "totalTokens": 46, "cacheReadInputTokens": 4, "cacheWriteInputTokens": 6}}"#,
          30 + 400 + 60_000 + 6_000_000),
@@ -323,6 +330,37 @@ fn a_stream_that_is_cut_off_costs_what_it_has_delivered_or_what_it_reserved() {
         ),
         (
             "anthropic",
+            "thoughts that are not shown",
+            EVENTS,
+            events(&[
+                (start, SoFar(52)),
+                (
+                    r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+                    Nothing,
+                ),
+                (r#"{"type":"ping"}"#, Nothing),
+                (
+                    r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#,
+                    All(68),
+                ),
+            ]),
+        ),
+        (
+            "openai",
+            "OpenRouter",
+            EVENTS,
+            events(&[
+                (r#"{"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}"#, Nothing),
+                (r#"{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"stop"}]}"#, Nothing),
+                (
+                    r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":{"prompt_tokens":50,"completion_tokens":9,"total_tokens":59}}"#,
+                    SoFar(68),
+                ),
+                ("[DONE]", All(68)),
+            ]),
+        ),
+        (
+            "anthropic",
             "messages that end in an error",
             EVENTS,
             events(&[
@@ -426,6 +464,39 @@ fn a_stream_that_is_cut_off_costs_what_it_has_delivered_or_what_it_reserved() {
 }
 
 /// A client could leave out `stream_options`, or leave before the last event, and pay the reservation for any output.
+/// vLLM and SGLang state in each event the usage of its answer alone: a client that asks for several pays for one by none of these.
+#[test]
+fn usage_of_one_of_several_answers_is_not_that_of_all() {
+    const FIRST: &str = r#"data: {"choices":[{"text":"Hi","index":1,"finish_reason":"length"}],"usage":{"prompt_tokens":50,"completion_tokens":9}}"#;
+    const WHOLE: &str = r#"data: {"choices":[],"usage":{"prompt_tokens":50,"completion_tokens":20}}"#;
+    let config = policy(
+        r#""cost": {"usage": {"max_output_tokens": 1000}}, "settle": [{"cost": {"usage": {"weights": {"output": 2}}}}]"#,
+    );
+    let settle = &config.policies[0].settle;
+    let rows = [
+        ("one", r#"{"max_tokens": 9}"#, FIRST, 68),
+        ("one, by its number", r#"{"max_tokens": 9, "n": 1}"#, FIRST, 68),
+        ("two", r#"{"max_tokens": 9, "n": 2}"#, FIRST, RESERVED),
+        ("the best of two", r#"{"max_tokens": 9, "best_of": 2}"#, FIRST, RESERVED),
+        ("two prompts", r#"{"max_tokens": 9, "prompt": ["a", "b"]}"#, FIRST, RESERVED),
+        ("the second number of a prompt", r#"{"max_tokens": 9, "prompt": [1, 2]}"#, FIRST, RESERVED),
+        ("two, and the usage of both", r#"{"max_tokens": 9, "n": 2}"#, WHOLE, 90),
+    ];
+    each(rows.iter().map(|(name, body, event, units)| {
+        let check = check(&config, "POST /v1/completions", body);
+        let mut settling = Settling::new(settle, Micros::ZERO, check.requested).answering(check.is_many);
+        settling.headers(settle, &|name| match name {
+            ":status" => Some(b"200".to_vec()),
+            "content-type" => Some(EVENTS.into()),
+            _ => None,
+        });
+        let text = format!("{event}\n\ndata: [DONE]\n\n");
+        settling.body(text.len(), text.as_bytes());
+        settling.whole();
+        ((*name).to_owned(), settling.at_end(settle, RESERVED, Micros::ZERO).to_string(), units.to_string())
+    }));
+}
+
 #[test]
 fn a_stream_costs_at_least_a_token_for_each_event() {
     let openai = r#"data: {"choices":[{"delta":{"content":"data: a\n\ndata: b"}}]}"#;
@@ -808,6 +879,12 @@ fn a_request_of_an_unknown_model_is_denied() {
         // LiteLLM takes the model of the query.
         ("another in the query", "POST /v1/chat/completions?model=x", Some(r#"{"model": "gpt-5"}"#), DENIED),
         ("unknown in Gemini's path", "POST /v1beta/models/x:generateContent", Some("{}"), DENIED),
+        (
+            "unknown in LiteLLM's path",
+            "POST /engines/x/chat/completions",
+            Some(r#"{"model": "gpt-5"}"#),
+            DENIED,
+        ),
         // The upstream may find a model in it.
         (
             "in a path that cannot be resolved",

@@ -62,6 +62,8 @@ const MAY_BE_ANY: &[(&str, bool, &str)] = &[
     ("/a/..;x/%2e%2e/b", true, "a parameter, and escaped dots"),
     ("/a/..%3bx/..;y/b", true, "a parameter, and an escaped one"),
     ("/%u0061", true, "a wide escape"),
+    ("/login%0a", true, "a line's end, before which `$` of Python and PCRE stands"),
+    ("/lo%0agin", false, "a line's end within"),
     ("/a//b;x/%2e", false, "no dots that climb"),
 ];
 
