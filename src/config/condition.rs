@@ -156,7 +156,8 @@ object! {
         "A test on the path, in every spelling that an upstream may understand (see [readings](readings.md)).";
     exact: Option<Text> = text(&PATH).optional("It is this path."),
     prefix: Option<Text> = text(&PATH)
-        .optional("It is this path or lies below it: `/api` is a prefix of `/api` and `/api/x`, not of `/apiary`."),
+        .optional("It is this path or lies below it: `/api` is a prefix of `/api` and `/api/x`, not of `/apiary`. A slash at its end \
+            changes nothing, whatever `trailing_slash` says."),
     regex: Option<Text> = text(&REGEX).optional("The whole path matches."),
     trailing_slash: Word<TrailingSlash> = trailing_slash(),
 }

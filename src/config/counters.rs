@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `counters`: policies that count under one name. Their limits must be the same: one limit cannot read the state of another. There are two
+//! `counters`: policies that count under one name. Their limits, bans and regions must be the same: one limit cannot read the state of another. There are two
 //! exceptions. Leaky buckets of one rate have a time as their state, and differ only in how far it may be ahead. The state of `concurrency`
 //! limits of one ttl is the permits that are held.
 
@@ -17,8 +17,9 @@ pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &mut [Pol
         let earlier = policies.iter().take(index);
         let first = earlier.enumerate().find(|(_, other)| other.counters == policy.counters);
         if let Some((first, _)) = first.filter(|(_, other)| !counts_like(policy, other)) {
-            let allowed =
-                format!("another name, or the limits of policies[{first}], which counts under this one");
+            let allowed = format!(
+                "another name, or the limits, the ban and the regions of policies[{first}], which counts under this one"
+            );
             errors.add(&path_of_counters(&view), format_args!("{:?}", policy.counters), allowed);
         }
     }
@@ -32,6 +33,7 @@ fn counts_like(one: &Policy, other: &Policy) -> bool {
     let (ones, others) = (&one.tiers.tiers, &other.tiers.tiers);
     let is_scaled = one.scale.is_some() || other.scale.is_some();
     ones.len() == others.len()
+        && one.regions == other.regions
         && ones.iter().zip(others).all(|(one, other)| {
             one.name == other.name
                 && one.plan.counts_like(&other.plan)

@@ -215,11 +215,13 @@ pub enum Evaluation {
 pub struct BeforeBody {
     /// The client's network: the address, of IPv6 the /64. `None` if that is not known.
     pub client: Option<Network>,
-    /// The enforced checks of the policies that need nothing of the body: if one of them is denied, so is the request. Those of
-    /// [`Across::Share`] are not among them, because other regions may lend what they lack.
+    /// The checks of the policies that need nothing of the body. If one is denied that is enforced, so is the request, but for those of
+    /// [`Across::Share`]: other regions may lend what they lack.
     pub checks: InlineVec<Check>,
     /// The first enforced policy that needs the body, if one does: if the body is late, the response is that of this policy.
     pub waits_for: Option<usize>,
+    /// True if nothing that may reject the request needs the body, but policies in shadow do: if it is late, these checks decide.
+    pub is_enough: bool,
 }
 
 /// Addresses of one client have this many bits in common.
@@ -374,13 +376,16 @@ impl Config {
             return Evaluation::Deny(None, Denial::Listed(listed));
         }
         let client = request.client().ok().flatten().map(|client| Network::around(client, CLIENT_PREFIX));
-        let mut before = Box::new(BeforeBody { client, checks: InlineVec::new(), waits_for: None });
+        let (checks, waits_for, is_enough) = (InlineVec::new(), None, false);
+        let mut before = Box::new(BeforeBody { client, checks, waits_for, is_enough });
         // Its body may show that it is exempt from all policies.
         let may_be_exempt =
             request.without_body(|| self.exempt.first(request, OnAmbiguity::Fails)) != Some(None);
         if may_be_exempt || self.asked(request).is_some() {
             return Evaluation::AwaitBody(before);
         }
+        before.is_enough =
+            request.without_body(|| self.deny.first(request, OnAmbiguity::Holds)) == Some(None);
         for index in self.index.candidates(request) {
             let Some(policy) = self.policies.get(index) else { break };
             match policy.rule_without_body(index, request) {
@@ -388,16 +393,16 @@ impl Config {
                     observer.certain(Step::Policy(index, &Ruling::Denied(denial)));
                     return Evaluation::Deny(Some(index), denial);
                 }
-                Some(Ruling::Check(check))
-                    if check.mode == Mode::Enforce && policy.regions != Across::Share =>
-                {
-                    before.checks.push(check);
-                }
+                Some(Ruling::Check(check)) => before.checks.push(check),
                 None if policy.mode == Mode::Enforce => {
                     before.waits_for = before.waits_for.or(Some(index));
+                    before.is_enough = false;
                 }
                 _ => {}
             }
+        }
+        if before.is_enough {
+            self.add_bans(&mut before.checks, &mut |_| {});
         }
         Evaluation::AwaitBody(before)
     }

@@ -60,8 +60,9 @@ object! {
             Redis."),
     mode: Word<Mode> = word(&MODE).default("\"enforce\"", "What a denial leads to."),
     enforce_percent: Count<u8> = count(0, 100)
-        .default("100", "For how many of a hundred subjects denials are enforced; the others are in shadow. Stable: when the number \
-            grows, a subject that is enforced stays enforced."),
+        .default("100", "For how many of a hundred subjects denials are enforced; the others are in shadow. What denies without a \
+            subject is enforced for all: `deny`, `on_missing`, `on_multiple`. Stable: when the number grows, a subject that is enforced \
+            stays enforced."),
     overrides: Flag = flag()
         .default("false", "Whether limits of single subjects can be changed in Redis, without a new configuration."),
     ban: Option<Nested<BanFields>> = nested(&BAN)

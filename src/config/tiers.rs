@@ -93,9 +93,9 @@ fn tier(
             }
         };
         let warn_at = quota.warn_at_percent.map(|percent| WarnAt { percent, quota: limit.quota() });
+        let view = LimitView::new(name.to_owned(), quota.units, quota.window).of(&limit);
         limits.push(NamedLimit { name: key, limit });
         queues.push(quota.queue);
-        let view = LimitView::new(name.to_owned(), quota.units, quota.window);
         limit_views.push(view.estimated(quota.retry_estimate).warning_at(warn_at));
     }
     if limits.len() < views.iter().count() {

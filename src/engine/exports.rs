@@ -6,6 +6,7 @@ use super::failure::StoreFailure;
 use super::metrics::{Counters, Event};
 use super::store::Outage;
 use super::tally::{Listed, Top};
+use crate::config::Config;
 use crate::policy::{Mode, OnFailure, Policy};
 use crate::time::Micros;
 
@@ -21,17 +22,26 @@ impl Engine {
         self.stores.take_failures()
     }
 
-    /// The number of open breakers: that of the store counts as one, as does that of each 64th of its slots.
+    /// The number of open breakers: that of a store counts as one, as does that of each 64th of its slots.
     #[must_use]
     pub fn open_breakers(&self) -> u64 {
+        self.stores.iter().map(|store| store.open_breakers()).sum()
+    }
+
+    /// The same, of the stores that decide requests. Others are only charged, or lend.
+    pub(super) fn breakers_open(&self) -> u64 {
         // The gauge adds up all workers and outlives this engine, so a retired engine must not count in it.
-        if self.is_retired { 0 } else { self.stores.iter().map(|store| store.open_breakers()).sum() }
+        if self.is_retired {
+            return 0;
+        }
+        let deciding = self.stores.iter().zip(0_u8..).filter(|(_, number)| decides(&self.config, *number));
+        deciding.map(|(store, _)| store.open_breakers()).sum()
     }
 
     /// The number of policies that do not limit now: a breaker of their store is open, and their `on_failure` is `allow`.
     #[must_use]
     pub fn policies_off(&self) -> u64 {
-        if self.open_breakers() == 0 {
+        if self.breakers_open() == 0 {
             return 0;
         }
         let is_open = |policy: &Policy| {
@@ -75,7 +85,10 @@ impl Engine {
 
     /// Returns the values for the histograms, each with what it is of.
     pub(super) fn take_samples(&mut self) -> impl Iterator<Item = (Event, u64)> + use<> {
-        let samples: Vec<_> = self.stores.iter_mut().flat_map(|store| store.samples.take()).collect();
+        // The way to a store that is only charged may be long, and no request waits for it.
+        let Self { stores, config, .. } = self;
+        let deciding = stores.iter_mut().zip(0_u8..).filter(|(_, number)| decides(config, *number));
+        let samples: Vec<_> = deciding.flat_map(|(store, _)| store.samples.take()).collect();
         samples.into_iter().flat_map(|sample| [(Event::Latency, sample.took.0), (Event::Tasks, sample.tasks)])
     }
 
@@ -101,4 +114,9 @@ impl Engine {
     pub(super) fn usage_waiting(&self) -> u64 {
         self.requests.tally.usage.as_ref().map_or(0, |usage| usage.waiting() as u64)
     }
+}
+
+/// True if requests are decided by this store: that of this region, or one in which a policy is at home.
+fn decides(config: &Config, store: u8) -> bool {
+    store == 0 || config.policies.iter().any(|policy| policy.regions.store() == store)
 }

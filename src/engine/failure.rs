@@ -51,6 +51,12 @@ const ERRORS: &[(&str, &str, &str)] = &[
         "noperm",
         "allow the user the commands and keys named in docs/stores.md",
     ),
+    // Before version 7.
+    (
+        "The user executing the script can't",
+        "noperm",
+        "allow the user the commands and keys named in docs/stores.md",
+    ),
     ("ERR ACL failure in script", "noperm", "allow the user the commands and keys named in docs/stores.md"),
     (
         "NOREPLICAS",
@@ -144,7 +150,7 @@ impl fmt::Display for StoreFailure {
             Self::Slow => f.write_str("Redis took longer than `op_timeout` of redis_proxy: see SLOWLOG GET"),
             Self::Error(text) => {
                 // Redis quotes the command in its errors, so a long text may contain a subject's key.
-                let shown: String = text.chars().take(80).collect();
+                let shown: String = cause(text).chars().take(80).collect();
                 write!(f, "{shown:?}: {}", error(text).1)
             }
             Self::BadReply => f.write_str("the reply ended early or is not what the script answers: check that the server is Redis"),
@@ -152,8 +158,17 @@ impl fmt::Display for StoreFailure {
     }
 }
 
+/// The answer to a command of a script. Before version 7, Redis puts its places in the script before it:
+/// `ERR Error running script (call to f_…): @user_script:5: @user_script: 5: -OOM command not allowed …`.
+fn cause(text: &str) -> &str {
+    let is_of_script = text.starts_with("ERR Error running script") || text.starts_with("@user_script");
+    let behind = text.rsplit_once("@user_script: ").and_then(|(_, rest)| rest.split_once(": "));
+    behind.filter(|_| is_of_script).map_or(text, |(_, cause)| cause.trim_start_matches('-'))
+}
+
 /// The kind of an error, and what to do about it.
 fn error(text: &str) -> (&'static str, &'static str) {
+    let text = cause(text);
     let found = ERRORS.iter().find(|(begin, ..)| text.starts_with(begin));
     found.map_or(("error", ""), |&(_, kind, advice)| (kind, advice))
 }

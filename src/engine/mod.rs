@@ -199,7 +199,7 @@ impl Engine {
         let now = self.clock.tick(now);
         self.requests.release_held(now);
         if self.requests.next_of_bodies().is_some_and(|due| due <= now.uptime) {
-            self.requests.expire_bodies(now);
+            self.requests.expire_bodies(&mut self.stores, now);
             self.requests.ask_without_bodies(&mut self.stores, now);
         }
         self.requests.expire_queued(now);

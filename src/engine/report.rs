@@ -125,12 +125,17 @@ impl Report {
             && outage.is_none_or(|(another, _)| another != store)
         {
             log_end(&name(engine, store), slots, now.since(since));
-            (self.outage, self.unavailable) = (Throttle::default(), None);
+            self.unavailable = None;
         }
         if let Some((store, outage)) = outage {
-            self.unavailable = Some((store, outage.slots, Micros(now.0.saturating_sub(outage.lasted.0))));
-            if self.outage.admit(LOG_INTERVAL, now).is_some() {
+            let is_logged = self.outage.admit(LOG_INTERVAL, now).is_some();
+            if is_logged {
                 log_outage(&name(engine, store), outage);
+            }
+            // An outage that was not logged has no end in the log either.
+            if is_logged || self.unavailable.is_some() {
+                let since = Micros(now.0.saturating_sub(outage.lasted.0));
+                self.unavailable = Some((store, outage.slots, since));
             }
         }
         engine.take_top(now, &log_listed);

@@ -94,6 +94,11 @@ impl Cost {
         matches!(self, Self::Usage(estimate) if estimate.denies_model(request))
     }
 
+    /// True if `request` asks a language model for several answers.
+    pub(super) fn asks_many(&self, request: &Request<'_>) -> bool {
+        matches!(self, Self::Usage(estimate) if estimate.asks_many(request))
+    }
+
     /// True if it denies requests of unknown models.
     #[must_use]
     pub fn may_deny_models(&self) -> bool {

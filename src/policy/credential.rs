@@ -112,10 +112,14 @@ fn is_canonical(base64: &[u8]) -> bool {
         2 => 0b1111,
         _ => return false,
     };
-    let mut values = base64.iter().take(digits).map(|&byte| {
-        const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        DIGITS.iter().position(|&digit| digit == byte)
+    let mut values = base64.iter().take(digits).map(|&byte| match byte {
+        b'A'..=b'Z' => Some(byte.wrapping_sub(b'A')),
+        b'a'..=b'z' => Some(byte.wrapping_sub(b'a').wrapping_add(26)),
+        b'0'..=b'9' => Some(byte.wrapping_sub(b'0').wrapping_add(52)),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
     });
-    let last = values.try_fold(0, |_, value| value);
+    let last = values.try_fold(0_u8, |_, value| value);
     base64.len().is_multiple_of(4) && last.is_some_and(|last| last & unused == 0)
 }

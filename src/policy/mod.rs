@@ -246,6 +246,8 @@ pub struct Check {
     pub scale: u64,
     /// The row of the prices of the model that the request names: see [`Policy::prices`].
     pub requested: Option<u16>,
+    /// True if the request asks a language model for several answers.
+    pub is_many: bool,
     /// The store that is asked: an index into the configuration's. 0 is that of this region.
     pub store: u8,
     /// The effect of a denial, for this subject.
@@ -261,8 +263,22 @@ impl Check {
     pub fn one(policy: usize, tag: impl Into<Vec<u8>>) -> Self {
         let tag = tag.into();
         let (kept_percent, member, scale, requested, mode) = (0, Member::NONE, 1, None, Mode::Enforce);
-        let (store, ban_only) = (0, false);
-        Self { policy, tier: 0, tag, cost: 1, kept_percent, member, scale, requested, store, mode, ban_only }
+        let (is_many, store, ban_only) = (false, 0, false);
+        let (tier, cost) = (0, 1);
+        Self {
+            policy,
+            tier,
+            tag,
+            cost,
+            kept_percent,
+            member,
+            scale,
+            requested,
+            is_many,
+            store,
+            mode,
+            ban_only,
+        }
     }
 
     /// True if what is granted is charged.
@@ -510,6 +526,8 @@ impl Policy {
             member: Member::NONE,
             scale: self.scale.as_ref().map_or(1, |scale| scale.of(request)),
             requested: self.requested(request),
+            is_many: self.settle.usages().next().is_some()
+                && self.costs_of(request).any(|cost| cost.asks_many(request)),
             store: self.regions.store(),
             ban_only: false,
         }

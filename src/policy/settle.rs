@@ -159,6 +159,8 @@ pub struct Settling {
     scanners: InlineVec<(usize, Scanner)>,
     /// The row of the prices of the model that the request names.
     requested: Option<u16>,
+    /// True if the request asks a language model for several answers.
+    is_many: bool,
 }
 
 impl Settling {
@@ -177,7 +179,14 @@ impl Settling {
             stated,
             scanners,
             requested,
+            is_many: false,
         }
+    }
+
+    /// The same of a request that asks for several answers.
+    #[must_use]
+    pub fn answering(self, is_many: bool) -> Self {
+        Self { is_many, ..self }
     }
 
     /// The headers of the response. Where several come, the last ones count. Returns what else is needed to tell the cost, by the
@@ -217,7 +226,13 @@ impl Settling {
     fn expect(&mut self, case: usize, source: &Source, fields: Fields<'_>, watched: &mut Watched) {
         match source {
             Source::Header(name) => self.state(case, number(fields(name))),
-            Source::Trailer(_) => watched.trailers = true,
+            Source::Trailer(name) => {
+                watched.trailers = true;
+                // A response of gRPC without a message has its trailers in its headers.
+                if fields("grpc-status").is_some() {
+                    self.state(case, number(fields(name)));
+                }
+            }
             Source::Bytes(_) => watched.size = true,
             Source::Duration(_) | Source::RequestBytes(_) => {}
             Source::Body(paths, _) | Source::Usage(Usage { paths, .. }) => {
@@ -361,7 +376,7 @@ impl Settling {
                 sum.last(scanner).map(|said| said.max(unsaid))
             }),
             Source::Usage(usage) => self.scanner(case).and_then(|scanner| {
-                usage.used(scanner, self.requested, (reserved, self.is_whole), self.bytes)
+                usage.used(scanner, (self.requested, self.is_many), (reserved, self.is_whole), self.bytes)
             }),
         };
         match (shown, on_missing) {

@@ -22,7 +22,7 @@ pub const OPENAI: Providers = 1;
 pub const ANTHROPIC: Providers = 2;
 /// Gemini's `generateContent` and `streamGenerateContent`.
 pub const GEMINI: Providers = 4;
-/// Bedrock's `Converse` and `ConverseStream`, and `InvokeModel` of Amazon's and Anthropic's models. Its streams are not read.
+/// Bedrock's `Converse` and `ConverseStream`, and `InvokeModel` of Amazon's Nova and Anthropic's models.
 pub const BEDROCK: Providers = 8;
 /// Ollama's own API.
 pub const OLLAMA: Providers = 16;
@@ -63,6 +63,12 @@ pub enum Count {
     Said,
     /// The output ends. No count.
     Ended,
+    /// A thought begins: the provider may count more of it than it says. No count.
+    Hidden,
+    /// The time for which the first of the parts written to a cache stays: the longest. No count.
+    FirstStays,
+    /// The tokens of that part: some of [`Written`](Self::Written).
+    FirstWritten,
     /// [`Input`](Self::Input) of one of several steps. These counts add up.
     StepInput = MAX_PATHS as u8,
     /// [`CachedBeside`](Self::CachedBeside) of a step.
@@ -74,13 +80,14 @@ pub enum Count {
 }
 
 use Count::{
-    Begun, CachedBeside, CachedWithin, Ended, Input, Model, Output, ReasonedBeside, ReasonedWithin, Said,
-    StepCached, StepInput, StepOutput, StepWritten, Tools, Total, Written, WrittenHour, WrittenWithin,
+    Begun, CachedBeside, CachedWithin, Ended, FirstStays, FirstWritten, Hidden, Input, Model, Output,
+    ReasonedBeside, ReasonedWithin, Said, StepCached, StepInput, StepOutput, StepWritten, Tools, Total,
+    Written, WrittenHour, WrittenWithin,
 };
 
 /// The paths at which responses, or the items of a response that is an array, state their usage.
 #[rustfmt::skip]
-pub const PATHS: [(Providers, Count, &str); 54] = [
+pub const PATHS: [(Providers, Count, &str); 56] = [
     (OPENAI, Input, "usage.prompt_tokens"),
     (OPENAI, CachedWithin, "usage.prompt_tokens_details.cached_tokens"),
     (OPENAI, WrittenWithin, "usage.prompt_tokens_details.cache_write_tokens"),
@@ -131,6 +138,8 @@ pub const PATHS: [(Providers, Count, &str); 54] = [
     (BEDROCK, Written, "usage.cacheWriteInputTokens"),
     (BEDROCK, CachedBeside, "usage.cacheReadInputTokenCount"),
     (BEDROCK, Written, "usage.cacheWriteInputTokenCount"),
+    (BEDROCK, FirstStays, "usage.cacheDetails[0].ttl"),
+    (BEDROCK, FirstWritten, "usage.cacheDetails[0].inputTokens"),
     (BEDROCK, Output, "usage.outputTokens"),
     (OLLAMA, Input, "prompt_eval_count"),
     (OLLAMA, Output, "eval_count"),
@@ -140,22 +149,24 @@ pub const PATHS: [(Providers, Count, &str); 54] = [
     (GEMINI, Model, "modelVersion"),
 ];
 
-/// The paths beside a count of output that say whether it is the last one.
+/// The paths that say whether a count of output is the last one, and has all of it.
 #[rustfmt::skip]
-const ENDS: [(Providers, Count, &str); 7] = [
+const ENDS: [(Providers, Count, &str); 8] = [
     (OPENAI, Said, "choices[*]"),
     (OPENAI, Ended, "choices[*].finish_reason"),
     (ANTHROPIC, Said, "delta"),
     (ANTHROPIC, Ended, "delta.stop_reason"),
+    (ANTHROPIC, Hidden, "content_block.thinking"),
     (GEMINI, Said, "candidates"),
     (GEMINI, Ended, "candidates[*].finishReason"),
     (GEMINI, Ended, "promptFeedback.blockReason"),
 ];
 
 /// The keys of usage: each event or line that states usage has one of them. Other events and lines are not read.
-const KEYS: [(Providers, &str); 5] = [
+const KEYS: [(Providers, &str); 6] = [
     (OPENAI, "prompt_tokens"),
     (OPENAI | ANTHROPIC, "output_tokens"),
+    (ANTHROPIC, "thinking"),
     (GEMINI, "usageMetadata"),
     (BEDROCK, "outputTokens"),
     (OLLAMA, "eval_count"),
@@ -277,7 +288,7 @@ impl Weights {
         #[rustfmt::skip]
         let [
             input, within, beside, written, written_within, hour, tools,
-            output, begun, thought_within, thought_beside, total, _, _, _, _, _, _, _, _,
+            output, begun, thought_within, thought_beside, total, _, _, _, _, _, first_written, _, _,
             steps_input, steps_beside, steps_written, steps_output,
         ] = stated.map(Option::unwrap_or_default);
         if ![Input, CachedBeside, Written, Tools, Output, Begun, ReasonedBeside].into_iter().any(has) {
@@ -299,7 +310,8 @@ impl Weights {
         let stored = stored.min(input - cached);
         let output = output.max(total.saturating_sub(input + beside + written + tools));
         let thought = thought_within.min(output);
-        let hour = hour.min(stored + written);
+        let is_hour = scanner.last(FirstStays as usize) == Some(Value::Text("1h"));
+        let hour = hour.max(if is_hour { first_written } else { 0 }).min(stored + written);
         let terms = [
             (input - cached - stored, self.input),
             (tools, self.input),
@@ -321,9 +333,9 @@ impl Weights {
     fn reads(&self, count: Count) -> bool {
         match count {
             WrittenWithin => self.input != self.cache_write,
-            WrittenHour => self.cache_write != self.cache_write_1h,
+            WrittenHour | FirstStays | FirstWritten => self.cache_write != self.cache_write_1h,
             ReasonedWithin => self.output != self.reasoning,
-            Model | Said | Ended => false,
+            Model | Said | Ended | Hidden => false,
             _ => true,
         }
     }
@@ -436,23 +448,27 @@ impl Usage {
     /// the request names.
     ///
     /// If a response was cut off, its usage is the smaller of `reserved` and what it has delivered: each byte counts as a token of output,
-    /// because no token is shorter. It is at least what the response has stated, where each event of a stream that has not stated its
-    /// output counts as a token of it.
+    /// because no token is shorter. Thoughts may be counted and not delivered, and with several answers (`is_many`) each may state its own
+    /// usage: then what was delivered says nothing. The usage is at least what the response has stated, where each event of a stream that
+    /// has not stated its output counts as a token of it.
     #[must_use]
     pub fn used(
         &self,
         scanner: &Scanner,
-        requested: Option<u16>,
+        (requested, is_many): (Option<u16>, bool),
         (reserved, is_whole): (u64, bool),
         bytes: u64,
     ) -> Option<u64> {
         let weights = self.weights(scanner, requested);
         let said = weights.units(scanner, 0, self.prices.per)?;
-        if Self::has_ended(scanner, is_whole) {
+        if Self::has_ended(scanner, is_whole, is_many) {
             return Some(said);
         }
+        let is_hidden = is_many || scanner.last(Hidden as usize).is_some();
         let delivered = match scanner.last(Input as usize) {
-            Some(Value::Number(_)) => said.saturating_add(weights.output(bytes, self.prices.per)),
+            Some(Value::Number(_)) if !is_hidden => {
+                said.saturating_add(weights.output(bytes, self.prices.per))
+            }
             _ => reserved,
         };
         let least = weights.units(scanner, scanner.documents(), self.prices.per)?;
@@ -477,9 +493,12 @@ impl Usage {
     }
 
     /// True if the last count of output in a response that has ended counts all of it.
-    fn has_ended(scanner: &Scanner, is_whole: bool) -> bool {
+    fn has_ended(scanner: &Scanner, is_whole: bool, is_many: bool) -> bool {
         let has = |count: Count| scanner.is_beside_last(count as usize);
-        scanner.is_final(is_whole) || has(Ended) || has(Output) && !has(Said)
+        let is_stated = matches!(scanner.last(Output as usize), Some(Value::Number(_)));
+        // Some gateways state it beside an empty part of an answer, and nothing follows `[DONE]`.
+        let ends = has(Ended) || is_stated && scanner.is_done();
+        scanner.is_final(is_whole) || has(Output) && !has(Said) || ends && !is_many
     }
 }
 
@@ -597,8 +616,26 @@ impl Estimate {
         (input, output.unwrap_or(self.max_output).min(self.max_output))
     }
 
+    /// True if a request asks OpenAI's API for several answers.
+    pub(super) fn asks_many(&self, request: &Request<'_>) -> bool {
+        // One that uses no tokens need not wait for its body.
+        if is_free(request) {
+            return false;
+        }
+        let mut fields = self.apis().filter(|api| api.providers & OPENAI != 0).flat_map(|api| api.choices);
+        fields.any(|field| match request.body_count(field) {
+            Ok(Some(count)) => *field == SECOND_PROMPT || count > 1,
+            Ok(None) => false,
+            // The second prompt may be a text. If the body is none that is read, nobody knows.
+            Err(_) => request.body_length().is_ok(),
+        })
+    }
+
     /// The units that a request reserves.
     pub(super) fn of<'a>(&'a self, request: &Request<'a>) -> u64 {
+        if is_free(request) {
+            return 0;
+        }
         let (input, output) = self.tokens(request);
         self.units(input, output, requested_row(&self.prices, request, true))
     }
@@ -606,8 +643,8 @@ impl Estimate {
     /// True if a request is denied because no price is known for its model.
     pub(super) fn denies_model(&self, request: &Request<'_>) -> bool {
         self.prices.denies_unknown
-            && requested_row(&self.prices, request, true).is_none()
             && !is_free(request)
+            && requested_row(&self.prices, request, true).is_none()
     }
 
     /// The units that are reserved by a request whose body cannot be read, and that is not denied for its model.
@@ -653,7 +690,8 @@ pub fn requested_row(prices: &Prices, request: &Request<'_>, reads_body: bool) -
     prices.row(&requested_model(request, reads_body).ok()??)
 }
 
-/// The model in `/v1beta/models/MODEL:generateContent`, `/model/MODEL/converse` or `/openai/deployments/MODEL/chat/completions`.
+/// The model in `/v1beta/models/MODEL:generateContent`, `/model/MODEL/converse`, `/openai/deployments/MODEL/chat/completions` or
+/// `/engines/MODEL/chat/completions`.
 fn model_in_path(path: &[u8]) -> Option<&[u8]> {
     let path = path.split(|&byte| byte == b'?').next()?;
     let mut segments = path.split(|&byte| byte == b'/');
@@ -667,7 +705,7 @@ fn model_in_path(path: &[u8]) -> Option<&[u8]> {
                     return model;
                 }
             }
-            b"model" | b"deployments" => return segments.next(),
+            b"model" | b"deployments" | b"engines" => return segments.next(),
             _ => {}
         }
     }

@@ -424,19 +424,19 @@ pub static METHOD: Syntax = Syntax {
 /// Hosts to match.
 pub static HOST: Syntax = Syntax {
     name: "host",
-    allowed: "a host in lower case without port, or `*.` and a domain for all hosts below it",
-    pattern: "^(\\*\\.)?[^A-Z*/ ]{1,253}$",
+    allowed: "a host in lower case without port (an international name as `xn--…`), or `*.` and a domain for all hosts below it",
+    pattern: "^(\\*\\.)?[!-)+-.0-@\\[-~]{1,253}$",
     max: 255,
     number: None,
     check: |text| {
         let rest = text.strip_prefix("*.").unwrap_or(text);
-        let port = !rest.starts_with('[') && rest.contains(':');
         let lower = text.to_ascii_lowercase();
         if lower != text {
             return Err(Mismatch { nearest: Some(lower), ..Mismatch::default() });
         }
-        let fits = (1..=253).contains(&rest.len());
-        ok_if(fits && !port && !rest.ends_with('.') && !rest.contains(['*', '/', ' ']))
+        let is_ascii = rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"*/".contains(&byte));
+        let has_port = if rest.starts_with('[') { !rest.ends_with(']') } else { rest.contains(':') };
+        ok_if((1..=253).contains(&rest.len()) && is_ascii && !has_port && !rest.ends_with('.'))
     },
 };
 

@@ -57,13 +57,13 @@ metrics! {
         Counter queued = engine.requests.permit_queues.queued, "Requests that waited for a permit of a `concurrency` limit.";
         Counter batches = engine.stores.iter().map(|store| store.sent().0).sum(), "Batches sent to Redis.";
         Counter commands = engine.stores.iter().map(|store| store.sent().1).sum(), "Commands sent to Redis.";
-        Counter settled = engine.requests.settled.requests, "Requests whose true cost their response told.";
+        Counter settled = engine.requests.settled.requests, "Requests that were settled, by their response or at their end; each policy with `settle` counts.";
         Counter units_charged = engine.requests.settled.charged, "Units by which requests cost more than they had reserved. Limits are charged for what they have left of them.";
         Counter units_refunded = engine.requests.settled.refunded, "Units refunded after responses, because requests cost less than they had reserved.";
         Counter settlements_lost = engine.lost_settlements, "Refunds, charges and releases that Redis may not have made.";
         Counter bodies_unreadable = engine.requests.settled.unreadable, "Responses whose body a policy needed to tell the cost, and could not read.";
         Counter request_bodies_unreadable = engine.requests.bodies.unreadable, "Bodies of requests that a policy needed, and could not read.";
-        Counter request_bodies_late = engine.requests.bodies.late, "Requests rejected because their body did not come in time.";
+        Counter request_bodies_late = engine.requests.bodies.late, "Requests whose body did not come in time. They are rejected, unless only policies in shadow need it.";
         Counter request_bodies_hurried = engine.requests.bodies.hurried, "Those of `request_bodies_late` that had less time than `request_body.timeout`, because more than 2,048 requests of their worker waited for bodies.";
         Counter request_bodies_denied = engine.requests.bodies.denied, "Requests that a policy needing no body denied, before the body came that another policy needs.";
         Counter request_bodies_no_place = engine.requests.bodies.no_place, "Bodies that were taken for unreadable, because 4,096 requests of their worker waited for bodies already.";
@@ -78,7 +78,7 @@ metrics! {
         Counter top_denied = engine.requests.tally.top_denied.as_ref().map_or(0, |top| top.total.0), "Denials that the list of the most denied subjects counted; 0 without `top_denied`.";
         Counter top_denied_replaced = engine.requests.tally.top_denied.as_ref().map_or(0, |top| top.total.1), "Subjects that left that list for others, because it was full.";
         Gauge on_lease = engine.on_lease(), "Units on lease now.";
-        Gauge breaker_open = engine.open_breakers(), "Open breakers: 1 for each worker that does not ask Redis at all, and 1 for each 64th of the slots that a worker does not ask about.";
+        Gauge breaker_open = engine.breakers_open(), "Open breakers: 1 for each worker that does not ask Redis at all, and 1 for each 64th of the slots that a worker does not ask about.";
         Gauge not_asking = u64::from(!engine.is_retired && engine.stores.peek(0).is_some_and(Store::is_not_asking)), "Workers that do not ask Redis at all.";
         Gauge policies_off = engine.policies_off(), "Policies that do not limit, because a breaker is open and their `on_failure` is `allow`; each worker counts its own.";
         Gauge waiting = engine.queued(), "Requests that wait for a permit of a `concurrency` limit.";

@@ -51,6 +51,11 @@ impl Requests {
             (Work::Settle { due: Due::Release(_), .. }, End::Settled) if self.config.queues => {
                 self.permit_queues.released(check, now.uptime);
             }
+            // No request may rely on such a loan, so it goes back.
+            (Work::Lend { .. }, End::Unacknowledged(outcome)) => {
+                let (check, receipt) = (Rc::clone(check), Rc::clone(outcome));
+                self.refund_unused(vec![Unused { check, receipt, units: outcome.granted.into() }]);
+            }
             (Work::Lend { .. } | Work::Settle { .. }, _) => {}
         }
     }

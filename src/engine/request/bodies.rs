@@ -8,7 +8,7 @@
 //!   new client finds some.
 //! - If more than half of the places are occupied, each request waits for less time: for [`SHORTEST`], when all are occupied.
 //!
-//! A request whose body does not come in time is rejected.
+//! A request whose body does not come in time is rejected, unless only policies in shadow need the body: then its other policies decide.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -17,7 +17,7 @@ use std::rc::Rc;
 use super::state::{AwaitsBody, PolicyCheck, Request, State, Waiting};
 use super::submitted::enforced;
 use super::{Effect, Requests};
-use crate::config::BeforeBody;
+use crate::config::{BeforeBody, Config};
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::clock::Now;
 use crate::engine::generations::Seed;
@@ -25,7 +25,7 @@ use crate::engine::store::{Task, Waiter};
 use crate::engine::stores::Stores;
 use crate::engine::{Action, Release, StreamId};
 use crate::limit::{Outcome, RetryAfter};
-use crate::policy::{Check, Mode};
+use crate::policy::{Across, Check, Mode};
 use crate::request::client_ip::Network;
 use crate::response;
 use crate::sorted_map::SortedMap;
@@ -111,14 +111,20 @@ impl Awaited {
     }
 }
 
+/// True if a denial of this check rejects a request whatever its body has: other regions may lend what a share lacks.
+fn is_certain(config: &Config, check: &Check) -> bool {
+    check.mode == Mode::Enforce && config.regions_of(check) != Across::Share
+}
+
 impl Requests {
     /// Lets a request wait for its body, or denies it at once. False if no place is free, or its client has too many.
     pub fn await_body(&mut self, stream: StreamId, before: BeforeBody, now: Now) -> bool {
         let client = self.awaited.client(before.client);
-        let state = State::AwaitsBody(AwaitsBody { client, asks: false, waits_for: before.waits_for });
+        let BeforeBody { waits_for, is_enough, .. } = before;
+        let state = State::AwaitsBody(AwaitsBody { client, asks: false, waits_for, is_enough });
         let checks = before.checks.map(PolicyCheck::new);
         let request = Request::new(checks, state, (now.uptime, 0));
-        let is_to_be_asked = !request.checks.is_empty();
+        let is_to_be_asked = request.checks.iter().any(|of| is_certain(&self.config, &of.check));
         self.requests.insert(stream, request);
         // A request that is denied needs no place.
         if self.deny_without_body(stream, now) {
@@ -165,7 +171,8 @@ impl Requests {
             let Some(request) = self.requests.get_mut(&stream) else { continue };
             let State::AwaitsBody(awaits) = &mut request.state else { continue };
             awaits.asks = true;
-            for (place, policy_check) in (BEFORE_BODY..).zip(&request.checks) {
+            let certain = request.checks.iter().filter(|of| is_certain(&self.config, &of.check));
+            for (place, policy_check) in (BEFORE_BODY..).zip(certain) {
                 if let Ok(slots) = stores.admits(&policy_check.check, now) {
                     let check = Rc::new(Check { mode: Mode::QuotaRequest, ..(*policy_check.check).clone() });
                     stores.ask(&check, Waiter { stream, place }, slots, now);
@@ -178,11 +185,13 @@ impl Requests {
     /// denies the request by it.
     pub(super) fn learn_without_body(&mut self, task: &Task, outcome: &Outcome, (asked, now): (Micros, Now)) {
         let is_before_body = |waiter: &Waiter| waiter.place >= BEFORE_BODY;
-        if outcome.retry_after() == RetryAfter::Now || !task.waiters().iter().any(is_before_body) {
+        // Of a policy whose ban alone counts, the limits deny nothing.
+        let denies = if task.check.ban_only { outcome.ban } else { outcome.retry_after() };
+        if denies == RetryAfter::Now || !task.waiters().iter().any(is_before_body) {
             return;
         }
         let (check, limits) = (Rc::new(enforced(&task.check).into_owned()), task.plan.limits());
-        let decision = Decision { granted: false, ..Decision::new(outcome, limits, 0, task.ask()) };
+        let decision = Decision { granted: false, ..check.decision(outcome, limits, 0, task.ask()) };
         let ttl = self.config.denial_ttl(&check, &decision);
         self.denied.remember(&check, limits, &decision, ttl, (asked, now.host));
     }
@@ -191,11 +200,12 @@ impl Requests {
     pub(super) fn deny_without_body(&mut self, stream: StreamId, now: Now) -> bool {
         let Some(request) = self.requests.get_mut(&stream) else { return false };
         let State::AwaitsBody(AwaitsBody { client, .. }) = request.state else { return false };
-        for policy_check in &mut request.checks {
+        let config = &self.config;
+        for policy_check in request.checks.iter_mut().filter(|of| is_certain(config, &of.check)) {
             policy_check.answer =
                 self.denied.look_up(&policy_check.check, now.host).map(CheckAnswer::DeniedUntil);
         }
-        let is_denied = request.checks.iter().any(|policy_check| policy_check.answer.is_some());
+        let is_denied = request.checks.iter().any(|of| of.answer.is_some());
         if is_denied {
             let came = request.arrived.0;
             request.state = State::Waiting(Waiting::default());
@@ -207,12 +217,25 @@ impl Requests {
         is_denied
     }
 
-    /// Rejects the requests whose bodies did not come in time.
-    pub fn expire_bodies(&mut self, now: Now) {
+    /// Rejects the requests whose bodies did not come in time, or decides them without their bodies.
+    pub fn expire_bodies(&mut self, stores: &mut Stores, now: Now) {
         let timeout = self.config.request_body.timeout;
         while let Some(&((came, stream), ())) = self.awaited.requests.first() {
             if came.plus(self.awaited.patience(timeout)) > now.uptime {
                 return;
+            }
+            let is_hurried = came.plus(timeout) > now.uptime;
+            if let Some((client, checks)) = self.requests.get(&stream).and_then(Request::checks_without_body)
+            {
+                // It waits on, perhaps as the probe of a breaker, so the breakers are told nothing.
+                self.awaited.leave((came, stream), client);
+                self.requests.remove(&stream);
+                self.bodies.late = self.bodies.late.saturating_add(1);
+                self.bodies.hurried = self.bodies.hurried.saturating_add(is_hurried.into());
+                if self.submit(stream, checks, false, now) {
+                    self.ask(stream, stores, now);
+                }
+                continue;
             }
             let late = self.requests.get_mut(&stream).and_then(Request::reject_late);
             let Some(AwaitsBody { client, waits_for: policy, .. }) = late else {
@@ -223,7 +246,6 @@ impl Requests {
             self.awaited.leave((came, stream), client);
             self.decided.rejected = self.decided.rejected.saturating_add(1);
             self.bodies.late = self.bodies.late.saturating_add(1);
-            let is_hurried = came.plus(timeout) > now.uptime;
             self.bodies.hurried = self.bodies.hurried.saturating_add(is_hurried.into());
             self.effects.push_back(Effect::NoLongerWaits(stream));
             let action = Action::Reject(response::late(self.config.response(policy)).into());

@@ -242,11 +242,18 @@ impl Requests {
         self.requests.get(&stream).is_some_and(|request| !is_admitted(request) || !request.host_knows)
     }
 
-    /// The next request that waited and is decided.
+    /// The next request that waited and is decided. One whose stream has ended since is left out: Envoy keeps an ended stream for a moment,
+    /// in which a host could still release it.
     pub fn next_release(&mut self) -> Option<Release> {
-        let release = self.releases.pop_front()?;
-        self.host_knows(release.stream);
-        Some(release)
+        loop {
+            let release = self.releases.pop_front()?;
+            if let Some(request) = self.requests.get_mut(&release.stream)
+                && matches!(request.state, State::Admitted | State::Rejected)
+            {
+                request.host_knows = true;
+                return Some(release);
+            }
+        }
     }
 
     /// The decision about this request, if it was the last to be decided. One that is held has none yet.
@@ -296,6 +303,7 @@ impl Requests {
         if request.is_quota_request && matches!(request.state, State::Admitted) {
             return Some(Record::QUOTA_REQUEST);
         }
-        response::record(&request.answers(&self.config.policies))
+        let is_rejected = matches!(request.state, State::Rejected | State::Closed);
+        response::record(&request.answers(&self.config.policies), is_rejected)
     }
 }

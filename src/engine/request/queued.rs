@@ -78,14 +78,14 @@ impl Requests {
     /// The requests at the head of a queue ask again. Returns them.
     fn resume(&mut self, key: &Check) -> Vec<StreamId> {
         let Some(queue) = self.permit_queues.queue_of(key) else { return Vec::new() };
-        let mut cost = None;
+        let mut first = None::<Rc<Check>>;
         let mut streams = Vec::new();
         for &(_, stream) in queue.requests.iter().take(ASK_TOGETHER) {
             let Some(request) = self.requests.get_mut(&stream) else { continue };
             let State::Queued(queued) = &request.state else { continue };
-            let asks_for = request.checks.get(queued.place).map(|policy_check| policy_check.check.cost);
-            // Requests of one cost share a task, and get its grants in their order.
-            if *cost.get_or_insert(asks_for) != asks_for {
+            let Some(of) = request.checks.get(queued.place) else { continue };
+            // Requests with one check share a task, and get its grants in their order.
+            if **first.get_or_insert_with(|| Rc::clone(&of.check)) != *of.check {
                 break;
             }
             let asks = State::Waiting(Waiting::default());

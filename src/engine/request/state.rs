@@ -87,6 +87,8 @@ pub(super) struct AwaitsBody {
     pub asks: bool,
     /// The policy whose response it gets if its body is late.
     pub waits_for: Option<usize>,
+    /// True if its checks decide then: only policies in shadow need the body.
+    pub is_enough: bool,
 }
 
 /// A request waits for the stores.
@@ -152,9 +154,15 @@ impl Request {
         self.json_rpc_ids = None;
         for PolicyCheck { check, settling, .. } in &mut self.checks {
             let settle = config.settle(check);
-            *settling =
-                (!settle.is_empty()).then(|| Box::new(Settling::new(settle, uptime, check.requested)));
+            let of = || Settling::new(settle, uptime, check.requested).answering(check.is_many);
+            *settling = (!settle.is_empty()).then(|| Box::new(of()));
         }
+    }
+
+    /// The client, and the checks that decide the request, if its body is late; `None` if it is rejected then.
+    pub fn checks_without_body(&self) -> Option<(u64, InlineVec<Check>)> {
+        let State::AwaitsBody(AwaitsBody { is_enough: true, client, .. }) = self.state else { return None };
+        Some((client, self.checks.iter().map(|policy_check| (*policy_check.check).clone()).collect()))
     }
 
     /// Rejects it, because its body is late. `None` if it does not wait for its body.

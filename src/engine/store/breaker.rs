@@ -64,6 +64,11 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
+    /// True if its pause has been over for this long, and nobody has asked since.
+    pub fn is_unasked(&self, span: Micros, now: Micros) -> bool {
+        matches!(self.state, State::Open { until, .. } if until.plus(span) <= now)
+    }
+
     pub const fn new(seed: u64) -> Self {
         Self { state: State::Closed { history: 0 }, opened: Micros::ZERO, jitter: Random::new(seed) }
     }

@@ -51,6 +51,9 @@ pub struct Outage {
     pub slots: Option<u32>,
 }
 
+/// Slots that nobody asks about for this long after their pause are no outage: perhaps nobody ever asks again.
+const UNASKED: Micros = Micros::from_secs(10);
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Breakers {
@@ -58,11 +61,24 @@ pub(super) struct Breakers {
     /// The breakers of the 64ths, each with the first six bits of its slots. A 64th without a breaker has had no failure.
     parts: Vec<(u16, Breaker)>,
     seed: u64,
+    /// The time of the last tick.
+    ticked: Micros,
 }
 
 impl Breakers {
     pub const fn new(seed: u64) -> Self {
-        Self { store: Breaker::new(seed), parts: Vec::new(), seed }
+        Self { store: Breaker::new(seed), parts: Vec::new(), seed, ticked: Micros::ZERO }
+    }
+
+    /// Time passed.
+    pub const fn tick(&mut self, now: Micros) {
+        self.ticked = now;
+    }
+
+    /// The open breakers of slots that somebody asks about.
+    fn open_parts(&self) -> impl Iterator<Item = &Breaker> + Clone {
+        let parts = self.parts.iter().map(|(_, part)| part);
+        parts.filter(|part| part.is_open() && !part.is_unasked(UNASKED, self.ticked))
     }
 
     /// True if weir may ask the store now, whatever the slot.
@@ -209,9 +225,9 @@ impl Breakers {
         self.store.is_open()
     }
 
-    /// The number of open breakers.
+    /// The number of open breakers, without those of slots that nobody asks about.
     pub fn open(&self) -> u64 {
-        let parts = self.parts.iter().filter(|(_, part)| part.is_open()).count() as u64;
+        let parts = self.open_parts().count() as u64;
         parts.saturating_add(u64::from(self.store.is_open()))
     }
 
@@ -220,9 +236,8 @@ impl Breakers {
         if self.store.is_open() {
             return Some(Outage { lasted: now.since(self.store.opened), slots: None });
         }
-        let open = self.parts.iter().filter(|(_, part)| part.is_open());
-        let opened = open.clone().map(|(_, part)| part.opened).min()?;
-        Some(Outage { lasted: now.since(opened), slots: u32::try_from(open.count()).ok() })
+        let opened = self.open_parts().map(|part| part.opened).min()?;
+        Some(Outage { lasted: now.since(opened), slots: u32::try_from(self.open_parts().count()).ok() })
     }
 }
 

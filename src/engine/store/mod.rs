@@ -141,6 +141,8 @@ pub(super) struct Store {
     queues: BySlots<TaskQueue>,
     in_flight: InFlight,
     breakers: Breakers,
+    /// A batch or a command has failed since the store was last well.
+    has_failed: bool,
     replicas: Replicas,
     /// The entries to write to the journal, if there is one.
     pub journal: Option<Journal>,
@@ -165,6 +167,7 @@ impl Store {
             queues: BySlots { normal: queue(), suspect: queue() },
             in_flight: InFlight::new(store, deadline),
             breakers: Breakers::new(seed),
+            has_failed: false,
             replicas: Replicas::new(region.min_replicas, deadline),
             journal: if store == 0 { Journal::new(&config, seed) } else { None },
             usage: None,
@@ -409,6 +412,7 @@ impl Store {
                     usable = true;
                 }
                 resp::Reply::Error(text) => {
+                    self.has_failed = true;
                     let tags = command.tasks.iter().map(|task| task.check.tag.as_slice());
                     let opened = self.breakers.refused(tags, id, now.uptime);
                     self.failures.extend((0..opened).map(|_| StoreFailure::BreakerOpen));
@@ -464,7 +468,9 @@ impl Store {
             completed.opened = self.lost(id, now);
         } else {
             self.breakers.store_answered();
-            completed.recovered = usable && awaited && self.breakers.all_healthy();
+            // Overload is no failure: while it lasts, local shares go on counting.
+            let is_well = usable && awaited && self.breakers.all_healthy();
+            completed.recovered = is_well && mem::take(&mut self.has_failed);
         }
         self.breakers.ended(Carrier::Batch(id), now.uptime);
         completed
@@ -501,6 +507,7 @@ impl Store {
     /// Time passed: batches become late, and later are abandoned.
     pub fn tick(&mut self, now: Now) -> Completed {
         let mut completed = Completed::default();
+        self.breakers.tick(now.uptime);
         for id in self.in_flight.become_late(now) {
             completed.opened |= self.lost(id, now);
         }
@@ -542,6 +549,7 @@ impl Store {
 
     /// A batch got no answer, or none that can be read. Returns whether that opened the breaker.
     fn lost(&mut self, id: BatchId, now: Now) -> bool {
+        self.has_failed = true;
         let opened = self.breakers.store_failed(id, now.uptime);
         self.failures.extend(opened.then_some(StoreFailure::BreakerOpen));
         opened

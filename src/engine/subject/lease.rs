@@ -148,8 +148,9 @@ struct Grant {
 }
 
 impl Grant {
+    /// A request that costs nothing passes where one of cost 1 would.
     const fn serves(&self, cost: u64, now: Micros) -> bool {
-        self.left >= cost && self.until.0 > now.0
+        self.left > 0 && self.left >= cost && self.until.0 > now.0
     }
 }
 

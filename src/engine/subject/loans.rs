@@ -129,8 +129,10 @@ impl Loans {
             self.now.push(subject.clone());
         }
         let Some(demand) = self.subjects.get_mut(&subject) else { return false };
-        demand.wanted = demand.wanted.saturating_add(check.cost);
-        demand.max_cost = demand.max_cost.max(check.cost);
+        // One that reserves nothing passes while a unit is left.
+        let need = check.cost.max(1);
+        demand.wanted = demand.wanted.saturating_add(need);
+        demand.max_cost = demand.max_cost.max(need);
         demand.lenders.iter().any(|lender| serves(&lender.asks))
     }
 
@@ -147,7 +149,9 @@ impl Loans {
             let lender = demand.lenders.get_mut(demand.first.saturating_add(place).checked_rem(count)?)?;
             if let Some(served) = serve(&lender.asks) {
                 // Requests of one subject may differ in these.
-                let kind = |check: &Check| (check.cost, check.kept_percent, check.mode);
+                let kind = |check: &Check| {
+                    (check.cost, check.kept_percent, check.mode, check.requested, check.is_many)
+                };
                 if kind(&lender.pays) != kind(check) {
                     lender.pays = Rc::new(Check { store: lender.pays.store, ..Check::clone(check) });
                 }

@@ -199,6 +199,8 @@ fn count(
         if is_of_limit {
             let own = decision.own.as_ref().and_then(|own| own.get(place));
             // A scaled limit is no larger than a limit may be.
+            let scaled = limit.view.scaled(check.scale);
+            let own = own.or(scaled.as_ref());
             let quota = own.map_or_else(|| limit.quota.wrapping_mul(check.scale), Limit::quota);
             // The remaining units do not include those that are kept for other requests.
             let quota = check.ask(1).open(quota);

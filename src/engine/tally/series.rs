@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::limit::Limit;
 use crate::policy::subject::OnMissing;
 use crate::policy::{Mode, OnFailure, Policy};
-use crate::response::WarnAt;
+use crate::response::{LimitView, WarnAt};
 use crate::time::Micros;
 
 /// Declares what a label of metrics may be: a variant for each of its values, by the names that they have in metrics.
@@ -140,6 +140,7 @@ pub(in crate::engine) struct TierPlaces {
 pub(in crate::engine) struct LimitPlaces {
     /// The number of units in the configuration.
     pub quota: u64,
+    pub view: LimitView,
     /// The fullness for a warning, and the place of the requests with one.
     pub warn_at: Option<WarnAt>,
     pub warned: usize,
@@ -187,6 +188,7 @@ pub(in crate::engine) fn lay_out(
                 let known = named.iter().find(|(other, _)| *other == view.own_name()).map(|(_, of)| *of);
                 let of = LimitPlaces {
                     quota: limit.quota(),
+                    view: view.clone(),
                     warn_at: view.warn_at(),
                     warned: take(1),
                     asked: take(Fullness::ALL.len()),
@@ -226,7 +228,9 @@ pub(in crate::engine) fn lay_out(
 /// True if a request may be decided so, from there: no metric is defined that always stays 0.
 fn decides(policy: &Policy, outcome: Outcome, source: Source) -> bool {
     let enforces = policy.mode == Mode::Enforce;
-    let shadows = !enforces || policy.enforce_percent < 100;
+    // These are denied without a subject.
+    let of_all = matches!(source, Source::List | Source::Absent | Source::Ambiguous);
+    let shadows = !enforces || policy.enforce_percent < 100 && !of_all;
     let mut plans = policy.tiers.tiers.iter().map(|tier| &tier.plan);
     let delays = |limit: &Limit| matches!(limit, Limit::LeakyBucket(of) if of.max_delay() > Micros::ZERO);
     let denies = match source {

@@ -199,6 +199,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "a home that is no region",
         "a way across regions that there are none of",
         "what cannot be done across regions",
+        "counters of other bans and regions",
         "what cannot be done with a distinct limit",
         "more distinct limits than a script has time for",
         "debits that are more than a limit can owe",

@@ -132,7 +132,7 @@ fn every_field_of_a_limit_reaches_the_limit() {
         assert_eq!(tier.shares, [limit.local_share(3)], "{row}: the local share");
         assert_eq!(
             tier.views,
-            [LimitView::new("l".into(), limit.quota(), window)],
+            [LimitView::new("l".into(), limit.quota(), window).of(&limit)],
             "{row}: what clients see"
         );
     }

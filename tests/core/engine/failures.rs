@@ -111,6 +111,12 @@ fn an_error_that_lasts_as_long_as_the_connection_says_so() {
         ("READONLY You can't write against a read only replica.", false),
         ("MASTERDOWN Link with MASTER is down", false),
         ("NOREPLICAS Not enough good replicas to write.", false),
+        (
+            "ERR Error running script (call to f_9): @user_script:4: @user_script: 4: -READONLY You can't write.",
+            false,
+        ),
+        ("@user_script: 4: -NOREPLICAS Not enough good replicas to write.", false),
+        ("ERR Error running script (call to f_9): @user_script:4: @user_script: 4: -OOM no", true),
         ("NOPERM this user has no permissions", true),
         ("OOM command not allowed", true),
         ("LOADING Redis is loading the dataset in memory", true),

@@ -236,7 +236,7 @@ fn a_policy_has_the_metrics_of_what_it_can_decide() {
         ("shadow", shadow, vec![open]),
         ("shadow, would deny in an outage", r#""mode": "shadow", "on_failure": "deny""#, vec![open]),
         ("enforced for some clients", r#""enforce_percent": 50, "on_failure": "deny""#,
-         vec![open, "denied.on_failure", "shadow_denied.redis", "shadow_denied.denied-until", "shadow_denied.ambiguous", "limit.l.shadow_denied"]),
+         vec![open, "denied.on_failure", "shadow_denied.redis", "shadow_denied.denied-until", "limit.l.shadow_denied"]),
         ("a lease", r#""lease": {"max": 8, "min": 2, "duration": "1s"}"#, vec![open, "allowed.lease"]),
         ("a delay", r#""on_failure": "local", DELAY"#, vec!["allowed.local", "delayed.redis", "delayed.local", "denied.local"]),
         ("a delay in shadow", r#""mode": "shadow", DELAY"#, vec![open]),

@@ -331,6 +331,9 @@ fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
             world.stores[1].mood = mood;
             world.load(&[0], 5 * MS / demand, 8 * SEC);
             assert_eq!(world.engine(0).open_breakers(), 1, "{row}, {mood:?}");
+            // An alert pages by this one: no request waits for charges and loans.
+            let told = world.engine(0).counters().breaker_open;
+            assert_eq!(told, u64::from(row == "requests"), "{row}, {mood:?}");
             world.stores[1].mood = Mood::Answers;
             let before = world.time;
             // Batches sent to a store that hangs are lost, and so are the tasks that waited for them: their deadline passes first.

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use weir::body::Ids;
 use weir::config::BeforeBody;
 use weir::config::UnaskedRuling;
-use weir::engine::{Action, StreamId};
-use weir::policy::Check;
+use weir::engine::{Action, StreamId, Submitted};
+use weir::policy::{Check, Mode};
 use weir::request::client_ip::Network;
 
 use crate::worker::*;
@@ -25,7 +25,8 @@ fn by_user() -> Worker {
 /// A request waits for its body. It comes from this client, and these checks need no body.
 fn awaits(worker: &mut Worker, stream: StreamId, client: u32, checks: &[Check]) -> bool {
     let client = Some(Network::around(IpAddr::V4(Ipv4Addr::from(client)), 64));
-    let before = BeforeBody { client, checks: checks.iter().cloned().collect(), waits_for: None };
+    let before =
+        BeforeBody { client, checks: checks.iter().cloned().collect(), waits_for: None, is_enough: false };
     worker.engine.await_body(stream, before, worker.now)
 }
 
@@ -99,6 +100,43 @@ fn a_request_is_paused_until_its_release_is_taken() {
     assert!(!worker.engine.is_paused(1));
 }
 
+/// A ban in shadow closes nothing: the policies that are enforced still decide.
+#[test]
+fn a_ban_in_shadow_decides_no_request_without_its_body() {
+    let banning = policy(&format!(
+        r#"{BUCKET}], "mode": "shadow", "ban": {{"after": 1, "window": "1m", "duration": "1h"}}, "costs": ["#
+    ));
+    let mut worker = Worker::new(ALLOW, [banning, policy(BUCKET)]);
+    let ban = Check { ban_only: true, mode: Mode::Shadow, ..check_of(0, "{p0|ann}", 0) };
+    let own = check_of(1, "{p1|ann}", 1);
+    let checks = [ban.clone(), own.clone()].into_iter().collect();
+    assert!(matches!(worker.engine.submit(1, checks, worker.now), Submitted::Wait));
+    let batch = worker.batch();
+    let banned = granted(0).and(&[micros(secs(3_600))]);
+    worker.engine.replied(batch.id, &bytes([banned, granted(1)]), worker.now);
+    assert_eq!(worker.released(), [(1, true)], "the ban is in shadow");
+    assert!(awaits(&mut worker, 2, 2, &[ban, own]));
+    assert_eq!(worker.released(), []);
+    assert!(worker.engine.awaits_body(2), "its own policy was not asked");
+}
+
+/// Envoy keeps an ended stream until its loop has gone round: a host could still resume or answer it.
+#[test]
+fn a_request_that_has_ended_is_not_released() {
+    let mut worker = by_user();
+    worker.all_wait([1, 2, 3, 4], "ann");
+    let batch = worker.batch();
+    worker.engine.replied(batch.id, &bytes([granted(2)]), worker.now);
+    worker.close(1);
+    worker.close(3);
+    let left: Vec<_> = worker.released().into_iter().map(|(stream, _)| stream).collect();
+    assert_eq!(left, [2, 4]);
+    assert!(awaits_alone(&mut worker, 5));
+    worker.idle(secs(1));
+    worker.close(5);
+    assert_eq!(worker.released(), [], "the body was late");
+}
+
 #[test]
 fn a_client_that_leaves_is_not_waited_for() {
     let mut worker = by_user();
@@ -153,7 +191,7 @@ fn places_come_back_to_a_client_when_its_requests_end() {
     let unknown = |worker: &mut Worker, stream| {
         worker.engine.await_body(
             stream,
-            BeforeBody { client: None, checks: [].into_iter().collect(), waits_for: None },
+            BeforeBody { client: None, checks: [].into_iter().collect(), waits_for: None, is_enough: false },
             worker.now,
         )
     };

@@ -75,7 +75,8 @@ fn clients_are_told_the_quota_that_they_have() {
     let config = Config::parse(
         br#"{"policies": [{"name": "p", "limits": [
             {"name": "l", "algorithm": "fixed_window", "limit": 10, "window": "1m"},
-            {"name": "c", "algorithm": "concurrency", "limit": 4}],
+            {"name": "c", "algorithm": "concurrency", "limit": 4},
+            {"name": "d", "algorithm": "leaky_bucket", "rate": "2/s", "burst": 2, "max_delay": "900ms"}],
             "priority": [{"when": {"path": {"exact": "/health"}}, "percent": 25}],
             "scale": {"from": {"header": {"name": "x"}}, "max": 9}}]}"#,
     )
@@ -94,13 +95,17 @@ fn clients_are_told_the_quota_that_they_have() {
         let left = field("ratelimit").expect("a field").replace(";t=60", "").replace(";t=0", "");
         (field("ratelimit-policy").expect("a field"), left)
     };
-    let expected = |l, c| format!("\"l\";q={l};w=60, \"c\";q={c};qu=\"concurrent-requests\"");
-    for (scale, kept_percent, quotas, left) in
-        [(1, 0, (10, 4), (9, 3)), (3, 0, (30, 12), (29, 11)), (3, 25, (22, 9), (21, 8))]
-    {
+    // What `max_delay` holds is rounded down: 2 + 1.8 units, 6 + 5.4.
+    let expected =
+        |l, c, (d, w)| format!("\"l\";q={l};w=60, \"c\";q={c};qu=\"concurrent-requests\", \"d\";q={d};w={w}");
+    for (scale, kept_percent, quotas, left) in [
+        (1, 0, (10, 4, (3, 2)), (9, 3, 2)),
+        (3, 0, (30, 12, (11, 2)), (29, 11, 10)),
+        (3, 25, (22, 9, (8, 2)), (21, 8, 7)),
+    ] {
         let (policy, state) = told(scale, kept_percent);
-        assert_eq!(policy, expected(quotas.0, quotas.1), "times {scale}, {kept_percent} % kept");
+        assert_eq!(policy, expected(quotas.0, quotas.1, quotas.2), "times {scale}, {kept_percent} % kept");
         let of = |name: &str, left: u64| state.contains(&format!("\"{name}\";r={left}"));
-        assert!(of("l", left.0) && of("c", left.1), "{state}");
+        assert!(of("l", left.0) && of("c", left.1) && of("d", left.2), "{state}");
     }
 }

@@ -160,6 +160,11 @@ fn cases() -> Vec<Case> {
             vec!["admit after 0us", POLICY, "ratelimit: \"burst\";r=50;t=30, \"a.day\";r=900;t=1"],
         ),
         (
+            "a ban that is not there",
+            vec![(Check { ban_only: true, ..check(0) }, granted([]))],
+            vec!["admit after 0us"],
+        ),
+        (
             "admitted by the subject's own limits",
             vec![a(overridden(
                 granted([standing(50, Now, 29_001), standing(900, Now, 1)]),
@@ -952,14 +957,14 @@ fn records() {
         ("no answer, denied", vec![(check(1), CheckAnswer::Unavailable)], "b  rejected None fallback"),
     ];
     for (row, answers, wanted) in rows {
-        let record = record(&of_policies(config, &answers)).unwrap();
+        let record = record(&of_policies(config, &answers), false).unwrap();
         let found = format!(
             "{} {} {} {:?} {}",
             record.policy, record.limit, record.outcome, record.remaining, record.source
         );
         assert_eq!(found, wanted, "{row}");
     }
-    assert_eq!(record(&[]), None);
+    assert_eq!(record(&[], false), None);
 }
 
 #[cfg(not(target_arch = "wasm32"))]
