@@ -5,6 +5,7 @@
 local function heal(reply)
   local err = reply.err
   if err and err:sub(1, 9) ~= 'WRONGTYPE' then
-    error(reply)
+    -- Before version 7, Redis takes only a text.
+    error(redis.REDIS_VERSION and reply or err)
   end
 end

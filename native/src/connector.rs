@@ -99,8 +99,14 @@ fn run(events: &Receiver<Event>) {
         let now = instant();
         let wait = listeners.iter().filter_map(|listener| listener.wait(now)).min();
         match receive(events, wait) {
-            Ok(Event::Added(listener)) => listeners.push(*listener),
-            Ok(Event::Removed(id)) => listeners.retain(|listener| listener.id != id),
+            Ok(Event::Added(listener)) => {
+                listeners.push(*listener);
+                supersede(&mut listeners);
+            }
+            Ok(Event::Removed(id)) => {
+                listeners.retain(|listener| listener.id != id);
+                supersede(&mut listeners);
+            }
             Ok(Event::Accepted(id, worker)) => {
                 change(&mut listeners, id, |listener| listener.count(worker, 1))
             }
@@ -111,13 +117,25 @@ fn run(events: &Receiver<Event>) {
             }),
             Ok(Event::BatchWaits(id)) => change(&mut listeners, id, |listener| listener.batch_waits = true),
             Ok(Event::SuccessorsWanted(id)) => change(&mut listeners, id, |listener| {
-                listener.connect(listener.workers.len(), instant());
+                if !listener.is_superseded {
+                    listener.connect(listener.workers.len(), instant());
+                }
             }),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = instant();
         listeners.iter_mut().for_each(|listener| listener.step(now));
+    }
+}
+
+/// While an updated listener drains, Envoy gives new connections at its address to the newer one. Those that the older one opened would
+/// close under the workers of the newer one at its end.
+fn supersede(listeners: &mut [Listener]) {
+    let mut newer: Vec<String> = Vec::new();
+    for listener in listeners.iter_mut().rev() {
+        listener.is_superseded = newer.contains(&listener.address);
+        newer.push(listener.address.clone());
     }
 }
 
@@ -145,6 +163,8 @@ struct Listener {
     batch_waits: bool,
     /// When a connection last closed.
     closed_at: Option<Instant>,
+    /// A newer listener has its address.
+    is_superseded: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -168,6 +188,7 @@ impl Listener {
             refusal: None,
             batch_waits: false,
             closed_at: None,
+            is_superseded: false,
         })
     }
 
@@ -193,7 +214,7 @@ impl Listener {
             since.map_or(Duration::ZERO, |since| (since + interval).saturating_duration_since(now))
         };
         let wait = left(self.tried_at, interval).max(left(self.closed_at, PAUSE_AFTER_CLOSE));
-        (self.missing() > 0).then_some(wait)
+        (!self.is_superseded && self.missing() > 0).then_some(wait)
     }
 
     fn step(&mut self, now: Instant) {

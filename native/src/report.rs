@@ -94,6 +94,10 @@ impl ConfigMetrics {
 
     /// Counts what no limiter counts: panics, and the residues of ended limiters.
     pub fn update(&self) {
+        // After the configuration's end, what is counted is lost: another one counts it.
+        if self.scope.read().unwrap_or_else(PoisonError::into_inner).is_none() {
+            return;
+        }
         if let (Some(metric), panics @ 1..) = (self.panics, panics::take_count()) {
             (&mut &*self).add(metric, panics.cast_signed());
         }

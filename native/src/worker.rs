@@ -35,7 +35,7 @@ thread_local! {
 struct Worker {
     /// The clock, and the connection whose scheduler it has.
     clock: RefCell<Option<(NetworkFilter, Clock)>>,
-    /// In the first moments there is no clock. Then each request that waits has a clock of its own, which ends with the request.
+    /// In the first moments there is no clock. Then a request that waits has one, which ends with the request.
     request_clocks: RefCell<Vec<(HttpFilter, Clock)>>,
     /// The connections to Redis.
     pool: RefCell<Option<Pool>>,
@@ -139,7 +139,7 @@ pub fn stop_clock(connection: NetworkFilter) {
 pub fn replace_clock() {
     let has_clock =
         WORKER.with(|worker| worker.clock.borrow().is_some() || !worker.request_clocks.borrow().is_empty());
-    if !has_clock && limiters().iter().find_map(|limiter| limiter.any_waiting()).is_some_and(ensure_clock) {
+    if has_clock || limiters().iter().find_map(|limiter| limiter.any_waiting()).is_some_and(ensure_clock) {
         // The turn arms it.
         wake();
     }
@@ -148,7 +148,8 @@ pub fn replace_clock() {
 /// Makes sure that a request that is about to wait has a clock. Returns whether there is one.
 pub fn ensure_clock(filter: HttpFilter) -> bool {
     WORKER.with(|worker| {
-        if worker.clock.borrow().is_some() {
+        // One is enough: when its request ends, another that waits gets one.
+        if worker.clock.borrow().is_some() || !worker.request_clocks.borrow().is_empty() {
             return true;
         }
         let clock = filter.scheduler().and_then(Clock::start).map(|clock| (filter, clock));
@@ -191,6 +192,8 @@ pub fn arm(due_at: Micros) {
 /// The scheduler of a clock has called.
 pub fn scheduled(event: u64) {
     with_clocks(Clock::woken);
+    // One that was not in force meanwhile has perhaps called now.
+    WORKER.with(|worker| worker.request_clocks.borrow().iter().for_each(|(_, clock)| clock.woken()));
     let (limiters, now) = (limiters(), now());
     if event == TICK {
         update(|pool| pool.tick(now));
@@ -229,6 +232,7 @@ fn take_turns(limiters: &[Rc<Limiter>]) {
 /// A hook of a clock or a connection has panicked. Bytes that it has read of a connection may be lost, so all connections close: later
 /// replies must not count as replies to other batches.
 pub fn reset() {
+    WORKER.with(|worker| worker.early_replies.take());
     while let Some(connection) = with_pool(|pool| pool.iter().map(|(first, _)| first.filter).next()) {
         close(connection);
     }

@@ -113,7 +113,8 @@ pub(super) fn add_status(answers: &[PolicyAnswer<'_>], times: Times, headers: &m
         let has_style = move |answer: &&PolicyAnswer<'_>| answer.shows(style);
         answers.iter().filter(has_style).filter(|answer| answer.answer.decision().is_some())
     };
-    if let Some(first) = of(Style::Draft11).next() {
+    // A check of a ban alone has no limits, and an empty list is no field (RFC 9651 §4.1).
+    if let Some(first) = of(Style::Draft11).find(|answer| !answer.views.is_empty()) {
         let upstream = first.settings.upstream;
         let (mut policy, mut state) = (headers.value(), headers.value());
         let selects = |limit: &NamedLimit<'_>| limit.has_style(Style::Draft11);

@@ -55,7 +55,8 @@ impl<'a> NamedLimit<'a> {
 
     /// The time in which the units of [`quota`](Self::quota) come back; `None` if they are requests in flight.
     pub fn window(&self) -> Option<Micros> {
-        self.own.map_or(self.view.window(), Limit::period)
+        let scaled = self.view.scaled(self.answer.scale);
+        self.own.or(scaled.as_ref()).map_or(self.view.window(), Limit::period)
     }
 
     /// The used percentage of the limit, if the policy admits the request and the percentage is enough for a warning. `None` if the worker
@@ -64,7 +65,9 @@ impl<'a> NamedLimit<'a> {
         let warn_at = self.view.warn_at()?;
         let PolicyAnswer { answer, is_quota_request, scale, .. } = self.answer;
         let is_known = matches!(answer, CheckAnswer::Store(of) | CheckAnswer::Lease(of) if of.granted);
-        let quota = self.own.map_or_else(|| warn_at.quota.saturating_mul(*scale), Limit::quota);
+        let scaled = self.view.scaled(*scale);
+        let of_view = || warn_at.quota.saturating_mul(*scale);
+        let quota = self.own.or(scaled.as_ref()).map_or_else(of_view, Limit::quota);
         let used = warn_at.used(self.ask().open(quota), self.status.remaining);
         used.filter(|_| is_known && !is_quota_request)
     }

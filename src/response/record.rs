@@ -33,9 +33,9 @@ impl Record<'_> {
         Self { policy: "", limit: "", outcome: "enquiry", remaining: None, reset: None, source: "" };
 }
 
-/// The record of a verdict; `None` when no policy was asked.
+/// The record of a verdict; `None` when no policy was asked. `is_rejected`: the request was rejected, perhaps because no place was left to hold it.
 #[must_use]
-pub fn record<'a>(answers: &[PolicyAnswer<'a>]) -> Option<Record<'a>> {
+pub fn record<'a>(answers: &[PolicyAnswer<'a>], is_rejected: bool) -> Option<Record<'a>> {
     let nearest = |answer: &PolicyAnswer<'a>| answer.limits().min_by_key(|(_, status)| nearness(status));
     let left = |answer: &&PolicyAnswer<'a>| nearest(answer).map_or(u64::MAX, |(_, status)| status.remaining);
     // A policy without limits here has only looked for a ban.
@@ -44,13 +44,16 @@ pub fn record<'a>(answers: &[PolicyAnswer<'a>]) -> Option<Record<'a>> {
     if rejects.is_none() && answers.iter().any(|answer| answer.is_quota_request) {
         return Some(Record::QUOTA_REQUEST);
     }
+    let has_no_place = is_rejected && rejects.is_none();
+    let longest = answers.iter().filter(|_| has_no_place).max_by_key(|answer| answer.delay());
     let answer = rejects
+        .or(longest)
         .or_else(|| answers.iter().find(|answer| answer.is_denied()))
         .or_else(|| answers.iter().min_by_key(left))?;
     let limit = nearest(answer);
     let outcome = match answer.answer.decision() {
         _ if answer.cause() == Some(Cause::Banned) => "banned",
-        _ if answer.cause().is_some() => "rejected",
+        _ if answer.cause().is_some() || has_no_place => "rejected",
         None => "unanswered",
         Some(decision) if !decision.granted => "shadow",
         Some(_) if answer.delay() == Micros::ZERO => "admitted",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One limit as clients see it: its name, its quota, its items in the rate-limit fields.
 
-use crate::limit::Ask;
+use crate::limit::{Ask, Limit};
 use crate::time::Micros;
 
 /// The parts of a limit that clients see. They are the same for every request, so they are written once.
@@ -16,6 +16,8 @@ pub struct LimitView {
     counts: Counts,
     retry_estimate: Option<Micros>,
     warn_at: Option<WarnAt>,
+    /// The limit, if its quota grows otherwise than its numbers.
+    limit: Option<Limit>,
     /// Its item in `RateLimit-Policy`.
     policy: String,
     /// The beginning of its item in `RateLimit`.
@@ -63,8 +65,20 @@ impl LimitView {
         let policy = policy(&name, quota, window, false);
         // The name needs no escapes: the configuration allows none that would.
         let state = format!("\"{name}\";r=");
-        let (in_bytes, counts, retry_estimate, warn_at) = (false, Counts::Requests, None, None);
-        Self { name, own_name: 0, quota, window, in_bytes, counts, retry_estimate, warn_at, policy, state }
+        let (in_bytes, counts, retry_estimate, warn_at, limit) = (false, Counts::Requests, None, None, None);
+        Self {
+            name,
+            own_name: 0,
+            quota,
+            window,
+            in_bytes,
+            counts,
+            retry_estimate,
+            warn_at,
+            limit,
+            policy,
+            state,
+        }
     }
 
     /// The same limit; its rejections tell clients to retry after `retry_estimate`.
@@ -77,6 +91,19 @@ impl LimitView {
     #[must_use]
     pub fn warning_at(self, warn_at: Option<WarnAt>) -> Self {
         Self { warn_at, ..self }
+    }
+
+    /// The same view of this limit. What a `max_delay` holds is rounded: ten times the limit holds more than ten times as much.
+    #[must_use]
+    pub fn of(self, limit: &Limit) -> Self {
+        let holds = matches!(limit, Limit::LeakyBucket(bucket) if bucket.max_delay() > Micros::ZERO);
+        Self { limit: holds.then(|| limit.clone()), ..self }
+    }
+
+    /// The limit, this many times as large, if it does not grow as its quota does.
+    #[must_use]
+    pub fn scaled(&self, scale: u64) -> Option<Limit> {
+        self.limit.as_ref().filter(|_| scale > 1).and_then(|limit| limit.scaled(scale).ok())
     }
 
     /// The same limit with bytes of contents as its units; clients see that. Limits of requests in flight keep their unit.
@@ -105,7 +132,7 @@ impl LimitView {
         let own_name = name.len().saturating_sub(self.own_name().len());
         let view = Self::new(name, self.quota, self.window).estimated(self.retry_estimate);
         let view = if self.in_bytes { view.in_bytes() } else { view };
-        Self { own_name, counts: self.counts, warn_at: self.warn_at, ..view }
+        Self { own_name, counts: self.counts, warn_at: self.warn_at, limit: self.limit.clone(), ..view }
     }
 
     /// The limit's name within its policy.
@@ -123,7 +150,8 @@ impl LimitView {
     /// The units that the limit allows at once or in a window, multiplied by `scale`, less the percentage that is kept for other requests.
     #[must_use]
     pub fn quota(&self, scale: u64, kept_percent: u8) -> u64 {
-        Ask { kept_percent, ..Ask::new(0, 0) }.open(self.quota.saturating_mul(scale))
+        let scaled = self.scaled(scale).map(|limit| limit.quota());
+        Ask { kept_percent, ..Ask::new(0, 0) }.open(scaled.unwrap_or(self.quota.saturating_mul(scale)))
     }
 
     /// The usage at which weir warns of it, if weir does.

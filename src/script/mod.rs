@@ -275,14 +275,15 @@ impl Plan {
         self
     }
 
-    /// True if both read and write the same state: the same limits, under the same names, in the same order. Leaky buckets of one rate may
+    /// True if both read and write the same state: the same limits and ban, under the same names, in the same order. Leaky buckets of one rate may
     /// have different bursts and delays, and permits of one ttl different limits, but not where overrides are read.
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
         let (ones, others) = (&self.limits, &other.limits);
         let alike =
             ones.len() == others.len() && ones.iter().zip(others).all(|(one, other)| one.counts_like(other));
-        (&self.linked.suffixes, self.overrides()) == (&other.linked.suffixes, other.overrides())
+        (&self.linked.suffixes, self.overrides(), self.ban())
+            == (&other.linked.suffixes, other.overrides(), other.ban())
             && alike
             && (self.overrides() == Overrides::Ignored || ones == others)
     }

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
@@ -64,7 +65,7 @@ impl Root {
         for _ in 0..MAX_RELEASES {
             // Drop the `RefCell` borrow before releasing: Envoy re-enters the filter with the local reply.
             let Some(release) = worker.borrow_mut().engine.next_release() else { break };
-            // A closed stream cannot be made effective; then there is nothing to release.
+            // The engine releases no stream that has ended: until Envoy frees one, this call would succeed.
             if hostcalls::set_effective_context(release.stream).is_ok() {
                 session::record(&worker.borrow().engine, release.stream, &reply::write_state);
                 match release.action {
@@ -76,17 +77,29 @@ impl Root {
             }
         }
         let mut worker = worker.borrow_mut();
-        if worker.engine.has_releases() || worker.engine.wants_to_send() || worker.pool.waits_for_callback() {
+        let ends = self.ending && worker.engine.may_end();
+        let goes_on =
+            worker.engine.has_releases() || worker.engine.wants_to_send() || worker.pool.waits_for_callback();
+        // Right after the call that ends the context, Envoy frees it with its streams: that is never a callback of one of them.
+        if goes_on || ends && !may_act {
             worker.wake(now);
         }
         worker.arm(now);
         worker.report(now);
-        if self.ending && worker.engine.may_end() {
+        drop(worker);
+        if ends && may_act {
             self.ending = false;
             // A release has made its request's context effective. No other call above depends on which context it is.
             done("making the root context effective again", hostcalls::set_effective_context(self.id));
+            self.stop();
             done("ending the root context", hostcalls::done());
         }
+    }
+
+    /// The context ends. Envoy would run its timer for ever.
+    fn stop(&mut self) {
+        self.worker = None;
+        done("stopping the timer", hostcalls::set_tick_period(Duration::ZERO));
     }
 }
 
@@ -122,6 +135,9 @@ impl Context for Root {
     fn on_done(&mut self) -> bool {
         self.turn(false, &|worker, _| worker.engine.retire());
         self.ending = self.worker.as_ref().is_some_and(|worker| !worker.borrow().engine.may_end());
+        if !self.ending {
+            self.stop();
+        }
         !self.ending
     }
 }
@@ -141,6 +157,10 @@ impl RootContext for Root {
                     log::info!("{}", version::loaded(config.policies.len(), config.hash));
                 }
                 self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config), self.id))));
+                // While Envoy calls `on_tick`, it keeps a place in the table of its VM's timers. A root that enters the table meanwhile (a
+                // request that is released has reached its filter) may move the table, and Envoy goes on with the old place. This starts no
+                // timer.
+                done("entering the table of timers", hostcalls::set_tick_period(Duration::ZERO));
                 true
             }
             Err(errors) => {

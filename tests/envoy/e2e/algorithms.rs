@@ -180,8 +180,9 @@ const CLIENT: usize = 3;
 const IN_FLIGHT: &str = r#"{"name": "l", "algorithm": "concurrency", "limit": 3, "ttl": "1h"}"#;
 
 fn places_return<const END: usize>() {
-    let timeout = if END == TIMEOUT { "{cluster: upstream, timeout: 0.4s}" } else { "{cluster: upstream}" };
-    let world = World::with(&policy(IN_FLIGHT), 1, 1, |envoy| envoy.with("{cluster: upstream}", timeout));
+    let shipped = "{cluster: upstream, timeout: 0s}";
+    let timeout = if END == TIMEOUT { "{cluster: upstream, timeout: 0.4s}" } else { shipped };
+    let world = World::with(&policy(IN_FLIGHT), 1, 1, |envoy| envoy.with(shipped, timeout));
     let hold = || Request::get("/hold");
     let mut held = http::burst_held(world.edge(), (0..3).map(|_| hold())).expect("sent");
     eventually("three requests at the upstream", || (world.upstream.held() == 3).then_some(()));

@@ -326,7 +326,7 @@ fn upstream_headers() {
     {
         let response = format!(r#""name": "p", "response": {{"upstream_headers": "{mode}"}},"#);
         let limiter = limited(9).replace(r#""name": "p","#, &response);
-        let route = "route: {cluster: upstream}";
+        let route = "route: {cluster: upstream, timeout: 0s}";
         let theirs = "response_headers_to_add: [{header: {key: ratelimit, value: theirs}}]";
         let add = format!("{route}\n                {theirs}");
         let world = World::with(&limiter, 1, 1, |envoy| envoy.with(route, add));

@@ -7,7 +7,7 @@ use crate::support::eventually;
 use crate::support::http::{self, Request, Response};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{World, get, limited, template};
+use crate::support::weir::{PATIENT, World, get, limited, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("chain: what the router retries is charged once", a_retry_is_charged_once),
@@ -17,9 +17,10 @@ pub const TESTS: &[(&str, fn())] = &[
         a_hop_can_be_exempt,
     ),
     ("chain: two filters are two limiters: headers, and what is charged", two_filters_are_two_limiters),
+    ("chain: the timer of one filter releases the first request of another", a_timer_leads_to_another_filter),
 ];
 
-const ROUTE: &str = "route: {cluster: upstream}";
+const ROUTE: &str = "route: {cluster: upstream, timeout: 0s}";
 
 /// The remaining amount of a limit, as the response says.
 fn left(response: &Response, limit: &str) -> Option<usize> {
@@ -98,6 +99,25 @@ fn twice(first: &str, second: &str, redis: &Redis, upstream: &Upstream) -> Templ
     let again = format!("{code}: *{anchor}\n{rest}");
     let (first, second) = (filter(weir, "weir", first), filter(&again, "weir-again", second));
     Template::new(&format!("{before}{first}{second}{ROUTER}{after}"))
+}
+
+/// Redis has stopped before the first request, so the timer of the first filter decides it. In that call of Envoy's the second filter arms a
+/// timer for the first time.
+fn a_timer_leads_to_another_filter() {
+    let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+    let first = limited(10).replace(PATIENT, r#""store": {"deadline": "50ms"}"#);
+    let second =
+        first.replace(r#""name": "p""#, r#""name": "q""#).replace(r#""name": "l""#, r#""name": "m""#);
+    let envoy = twice(&first, &second, &redis, &upstream).start();
+    redis.freeze();
+    for _ in 0..3 {
+        assert_eq!(http::send(envoy.address("edge"), &get()).expect("a response").status, 200);
+    }
+    redis.thaw();
+    eventually("Redis decides again", || {
+        let response = http::send(envoy.address("edge"), &get()).expect("a response");
+        left(&response, "l")
+    });
 }
 
 fn two_filters_are_two_limiters() {

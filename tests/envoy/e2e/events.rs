@@ -164,6 +164,13 @@ fn a_stream_begins_after_a_drain() {
     eventually("it to be accepted", || {
         (world.envoy.stat("http.edge.downstream_cx_active") == 1).then_some(())
     });
+    if Host::chosen() == Host::Native {
+        // The drain closes the module's own listeners, too.
+        let mut redis = world.redis.connect();
+        eventually("the module's connection", || {
+            (redis.say("CLIENT LIST").matches(" addr=").count() == 2).then_some(())
+        });
+    }
     drain(&world.envoy, "");
     eventually("the door to be closed", || closed(edge).then_some(()));
     connection.write_all(b"GET / HTTP/1.1\r\nhost: weir.test\r\n\r\n").expect("sent");

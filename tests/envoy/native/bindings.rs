@@ -167,7 +167,7 @@ fn template(redis: SocketAddr, upstream: SocketAddr) -> Template {
     with_trailers(instrumented(template_on(Host::Native, &limiter(), redis, upstream)))
         .with("          http_filters:\n", crate::attributes::FILTERS)
         .with(
-            "route: {cluster: upstream}",
+            "route: {cluster: upstream, timeout: 0s}",
             "route: {cluster: upstream}\n                response_headers_to_add: [{header: {key: ratelimit, value: theirs}}]",
         )
         .with("  - name: edge\n", "  - name: edge\n    per_connection_buffer_limit_bytes: 4096\n")

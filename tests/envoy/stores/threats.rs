@@ -399,14 +399,17 @@ fn credentials_stay_secret() {
 }
 
 fn its_own_headers_mean_nothing() {
-    let world = World::start(&limited(1));
-    let forged = || {
+    let world = World::start(&limited_by(r#"{"client_address": {}}"#, 1));
+    let forged = |address: &str| {
         get()
             .header("x-weir-bridge", "1")
             .header("authorization", "weir:password")
             .header("ratelimit", r#""l";r=99;t=1"#)
             .header("x-envoy-internal", "true")
-            .header("x-envoy-external-address", "203.0.113.9")
+            .header("x-envoy-external-address", address)
     };
-    assert_eq!([world.send(&forged()).status, world.send(&forged()).status], [200, 429]);
+    assert_eq!(
+        ["203.0.113.9", "203.0.113.10"].map(|address| world.send(&forged(address)).status),
+        [200, 429]
+    );
 }
