@@ -151,6 +151,7 @@ fn fields(old: &Value, new: &Value, but: &[&str]) -> Vec<(String, String)> {
     let all: BTreeSet<String> = keys(old).union(&keys(new)).cloned().collect();
     let mut found = Vec::new();
     for key in all.iter().filter(|key| !but.contains(&key.as_str())) {
+        let shown = |value: &Value| if key == "exempt" { closed(value, false) } else { shown(value) };
         let what = match (old.get(key), new.get(key)) {
             (Some(before), Some(now)) if is_same(before, now) => continue,
             (Some(before), Some(now)) if before.is_object() && now.is_object() => {
@@ -159,6 +160,9 @@ fn fields(old: &Value, new: &Value, but: &[&str]) -> Vec<(String, String)> {
                 continue;
             }
             (Some(_), _) if key.contains("secret") => String::from("is another one"),
+            (Some(before), Some(now)) if shown(before) == shown(now) => {
+                format!("is {}, with another value that clients send", shown(now))
+            }
             (Some(before), Some(now)) => format!("is {}, and was {}", shown(now), shown(before)),
             (Some(before), None) => format!("is the default, and was {}", shown(before)),
             (None, Some(_)) if key.contains("secret") => String::from("is there, and was not"),
@@ -203,6 +207,25 @@ fn shown(value: &Value) -> Value {
     }
 }
 
+/// The conditions of an exemption without what a client sends to meet them: that may be a secret.
+fn closed(value: &Value, is_sent: bool) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(|item| closed(item, is_sent)).collect(),
+        Value::Object(fields) => {
+            let each = fields.iter().map(|(name, value)| {
+                let is_test =
+                    ["exact", "in", "prefix", "suffix", "contains", "regex"].contains(&name.as_str());
+                let sent = ["header", "cookie", "query", "body_json", "body_form"];
+                let of_sent = is_sent || sent.contains(&name.as_str());
+                let value = if is_sent && is_test { Value::from("…") } else { closed(value, of_sent) };
+                (name.clone(), value)
+            });
+            each.collect()
+        }
+        other => other.clone(),
+    }
+}
+
 /// A policy as it is written.
 fn text_of<'a>(text: &'a Value, name: &str) -> &'a Value {
     named_in(text.get("policies").unwrap_or(&Value::Null), name)
@@ -231,7 +254,8 @@ fn limits(old: &Policy, new: &Policy, written: [&Value; 2], add: &mut impl FnMut
         match before.iter().find(|(other, ..)| other == name) {
             None => add(format!("limit {name} is new: {words}")),
             Some((_, other, was)) if limit != other => {
-                let how = match (fits(view, was), fits(was, view)) {
+                let [now, before] = [*limit, *other].map(overdraft);
+                let how = match (now <= before && fits(view, was), before <= now && fits(was, view)) {
                     (true, true) => "is another one",
                     (true, false) => "is tighter",
                     (false, true) => "is looser",
@@ -259,6 +283,11 @@ fn fits(one: &LimitView, other: &LimitView) -> bool {
     let windows = [one, other].map(|view| u128::from(view.window().map_or(1, |window| window.0)));
     let [one_long, other_long] = [quotas[0].saturating_mul(windows[1]), quotas[1].saturating_mul(windows[0])];
     quotas[0] <= quotas[1] && one_long <= other_long
+}
+
+/// The units that a limit grants beyond its quota.
+fn overdraft(of: &Limit) -> u64 {
+    if let Limit::TokenBucket(bucket) = of { bucket.overdraft() } else { 0 }
 }
 
 /// All limits in words.

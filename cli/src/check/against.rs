@@ -37,10 +37,15 @@ pub fn warnings(new: &Config, old: &Config) -> Vec<Finding> {
             }
             continue;
         };
-        let region = |config: &Config, policy: &Policy| {
-            config.regions.all.get(usize::from(policy.regions.store())).map(|region| region.name.clone())
+        let named = |config: &Config, store: u8| {
+            config.regions.all.get(usize::from(store)).map(|region| region.name.clone())
         };
-        let (here, there) = (region(new, policy), region(old, before));
+        // A configuration without regions is for the region of the other one.
+        let region = |config: &Config, other: &Config, policy: &Policy| {
+            let name = named(config, policy.regions.store()).filter(|name| !name.is_empty());
+            name.or_else(|| named(other, 0))
+        };
+        let (here, there) = (region(new, old, policy), region(old, new, before));
         if let (Some(here), Some(there)) = (here, there)
             && here != there
         {

@@ -43,7 +43,8 @@ fn logs(policy: &Policy, tier: &Tier, list: &str, found: &mut Vec<Finding>) {
     let least = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]).map(least).min();
     for (place, limit) in tier.plan.limits().iter().enumerate() {
         let Limit::SlidingLog(log) = limit else { continue };
-        let grants = log.limit().checked_div(least.unwrap_or(1).max(1)).unwrap_or(0);
+        let scale = policy.scale.as_ref().map_or(1, |scale| scale.max);
+        let grants = log.limit().saturating_mul(scale).checked_div(least.unwrap_or(1).max(1)).unwrap_or(0);
         let size = log_size(grants);
         if size <= MEBIBYTE {
             continue;

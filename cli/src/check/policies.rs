@@ -81,6 +81,10 @@ fn conditions(config: &Config) -> Vec<(String, &Condition)> {
         }
         let cases = policy.costs.iter().enumerate();
         all.extend(cases.map(|(place, (when, _))| (format!("policies[{index}].costs[{place}].when"), when)));
+        let classes = policy.priority.iter().enumerate();
+        all.extend(
+            classes.map(|(place, (when, _))| (format!("policies[{index}].priority[{place}].when"), when)),
+        );
     }
     all
 }
@@ -293,12 +297,14 @@ fn trust(config: &Config, names_header: bool, found: &mut Vec<Finding>) {
 }
 
 /// The first limit of a tier that never grants so many units: its name, and what it grants at most.
-fn refuses(tier: &Tier, cost: u64) -> Option<(&str, u64)> {
+fn refuses<'a>(policy: &Policy, tier: &'a Tier, cost: u64) -> Option<(&'a str, u64)> {
     // Where a subject may have limits of its own, one of them may be large enough.
     if tier.plan.overrides() == Overrides::Read {
         return None;
     }
-    let limits = tier.plan.limits();
+    // No subject has a smaller scale.
+    let plan = tier.plan_at(policy.scale.as_ref().map_or(1, |scale| scale.min));
+    let limits = plan.limits();
     let now = Micros::from_secs(1_700_000_000);
     let answer = Subject::default().check(limits, None, now, Ask::new(1, cost));
     let never = answer.limits.iter().position(|limit| limit.retry_after == RetryAfter::Never)?;
@@ -381,7 +387,8 @@ fn free(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
 /// Warns if a request reserves more than a tenth of a limit for a language model.
 fn reservation(policy: &Policy, units: u64, path: &str, found: &mut Vec<Finding>) {
     for tier in &policy.tiers.tiers {
-        let mut limits = tier.plan.limits().iter().zip(&tier.views).filter(|(_, view)| !view.is_in_flight());
+        let plan = tier.plan_at(policy.scale.as_ref().map_or(1, |scale| scale.min));
+        let mut limits = plan.limits().iter().zip(&tier.views).filter(|(_, view)| !view.is_in_flight());
         let Some((limit, view)) = limits.find(|(limit, _)| units > most(limit) / 10) else { continue };
         let of_tier = if tier.name.is_empty() { String::new() } else { format!(" of tier {:?}", tier.name) };
         let reason = format!(
@@ -401,7 +408,7 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
         Cost::Usage(estimate) => {
             let (who, units) = ("a request whose body cannot be read", estimate.of_unreadable());
             let path = fields("max_output_tokens", "usage");
-            if policy.tiers.tiers.iter().all(|tier| refuses(tier, units).is_none()) {
+            if policy.tiers.tiers.iter().all(|tier| refuses(policy, tier, units).is_none()) {
                 reservation(policy, units, &path, found);
             }
             cases.push((path, who, units));
@@ -426,7 +433,7 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
             cases.push((fields("min", kind), "a request that states a cost", bounds.min));
             cases.push((fields("on_missing", kind), missing, bounds.on_missing));
             // No cost is below `min`: where that is too much already, `max` says nothing new.
-            let may_pass = policy.tiers.tiers.iter().all(|tier| refuses(tier, bounds.min).is_none());
+            let may_pass = policy.tiers.tiers.iter().all(|tier| refuses(policy, tier, bounds.min).is_none());
             let unknown = unknown.filter(|_| may_pass);
             let (field, units) = match source {
                 CostSource::ContentLength { on_unknown: Some(units), .. } => {
@@ -439,7 +446,7 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
     }
     for (path, who, units) in cases {
         for tier in &policy.tiers.tiers {
-            let Some((limit, quota)) = refuses(tier, units) else { continue };
+            let Some((limit, quota)) = refuses(policy, tier, units) else { continue };
             let tier = if tier.name.is_empty() { String::new() } else { format!(" of tier {:?}", tier.name) };
             found.push(warning(
                 code::IMPOSSIBLE_COST,
@@ -670,6 +677,10 @@ fn is_stricter(strict: &Policy, loose: &Policy) -> bool {
             && policy.costs.is_empty()
             && policy.settle.is_empty()
             && policy.lease.is_none()
+            && policy.scale.is_none()
+            && policy.priority.is_empty()
+            && policy.members.is_empty()
+            && policy.closed_by.is_empty()
             && policy.counters == policy.name
             && policy.tiers.by.is_none()
     };
@@ -683,6 +694,7 @@ fn is_stricter(strict: &Policy, loose: &Policy) -> bool {
         && is_beside(loose_tier)
         && loose.deny.conditions().is_empty()
         && strict.cost == loose.cost
+        && strict.regions == loose.regions
         && strict.on_failure == loose.on_failure
         && same_subjects(&strict.subject, &loose.subject)
         && covers(&strict.matcher, &loose.matcher)
@@ -702,6 +714,7 @@ fn same_subjects(one: &[SubjectPart], other: &[SubjectPart]) -> bool {
         && one.iter().zip(other).all(|(one, other)| {
             is_same_source(one, other)
                 && (one.on_missing, one.on_multiple) == (other.on_missing, other.on_multiple)
+                && one.normalize == other.normalize
         })
 }
 

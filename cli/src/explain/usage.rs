@@ -90,6 +90,9 @@ fn paths(usage: &Usage) -> Vec<(String, Vec<&'static str>)> {
             Count::StepInput => Count::Input,
             Count::StepCached => Count::CachedBeside,
             Count::StepWritten => Count::Written,
+            Count::FirstWritten => Count::WrittenHour,
+            // It says which of the parts that is.
+            Count::FirstStays => continue,
             count => count,
         };
         match found.iter_mut().find(|(other, _)| *other == count) {
@@ -110,13 +113,15 @@ fn name(count: Count, prices: &Prices) -> String {
         }
         Count::Written | Count::StepWritten => ("input written to a cache", weights.cache_write),
         Count::WrittenWithin => ("input written to a cache, which is part of input", weights.cache_write),
-        Count::WrittenHour => ("of that, for an hour", weights.cache_write_1h),
+        Count::WrittenHour | Count::FirstWritten => ("of that, for an hour", weights.cache_write_1h),
         Count::Total => ("output, as what a total has beyond input", weights.output),
         Count::Tools => ("input made by tools", weights.input),
         Count::Output | Count::Begun | Count::StepOutput => ("output", weights.output),
         Count::ReasonedWithin => ("reasoning, which is part of output", weights.reasoning),
         Count::ReasonedBeside => ("reasoning, which is no part of output", weights.reasoning),
-        Count::Model | Count::Said | Count::Ended => return String::from("model"),
+        Count::Model | Count::Said | Count::Ended | Count::Hidden | Count::FirstStays => {
+            return String::from("model");
+        }
     };
     if prices.is_by_model() { name.to_owned() } else { format!("{weight} x {name}") }
 }

@@ -95,6 +95,16 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         }
     }
     let mut ingresses: Vec<_> = all.iter().filter(|object| object.kind() == "Ingress").collect();
+    let class = |of: &&Object<'_>| {
+        let old = of.annotation("kubernetes.io/ingress.class").and_then(|(_, value)| value.text());
+        of.root.at(&["spec", "ingressClassName"]).and_then(Node::text).or(old).map(str::to_owned)
+    };
+    let first = ingresses.iter().find_map(class);
+    for other in ingresses.iter().filter(|ingress| class(ingress).is_some_and(|own| Some(own) != first)) {
+        let why = "it is of another class than the first Ingress, and perhaps of another controller; weir takes all for those of one controller";
+        let instead = "Give the Ingresses of one controller only";
+        notes.add(Note::at(other.file, other.root.place.line, "ingressClassName", why, instead));
+    }
     // Of two that have one path, the controller takes the older one.
     if ingresses.iter().all(|ingress| !ingress.metadata("creationTimestamp").is_empty()) {
         let age = |ingress: &&Object<'_>| {

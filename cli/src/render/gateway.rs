@@ -113,7 +113,13 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
         }
         None => {
             for listener in &arguments.listener {
-                patches.extend(listener_patches(rendering, &shipped, &namespace, listener)?);
+                // From 1.10 on, listeners of one port are one listener of Envoy.
+                let of_listener = listener_patches(rendering, &shipped, &namespace, listener)?.into_iter();
+                of_listener.for_each(|patch| {
+                    if !patches.contains(&patch) {
+                        patches.push(patch);
+                    }
+                });
             }
         }
     }

@@ -22,6 +22,11 @@ const SHOWS_BODIES: &str = "allow_on_headers_stop_iteration: true";
 /// Fields by which a policy may read bodies.
 const READS_BODIES: [&str; 4] = ["body_json", "body_form", "calls", "usage"];
 
+/// The values without what is read from responses.
+const ASKED: &str = "{{- $asked := toJson (omit .Values.AsMap \"policies\") -}}
+{{- range .Values.policies }}{{- $asked = print $asked (toJson (omit . \"settle\")) }}{{- end -}}
+";
+
 const CHART: &str = "
 apiVersion: v2
 name: weir
@@ -82,7 +87,7 @@ fn guards(rendering: &Rendering<'_>) -> String {
     let (config, arguments) = (&rendering.config, rendering.arguments);
     // The first action keeps the end of the line above it, which is a comment.
     let mut out = format!(
-        "{{{{ $json := toJson .Values -}}}}\n{{{{- $bodies := {} -}}}}\n",
+        "{{{{ $json := toJson .Values -}}}}\n{{{{- $bodies := {} -}}}}\n{ASKED}",
         has_one_of(&mut READS_BODIES.into_iter())
     );
     let mut refuse = |is_other: &str, said: &str| {
@@ -125,10 +130,14 @@ fn guards(rendering: &Rendering<'_>) -> String {
             guard(&format!("and $bodies ({is_other})"), "request_body.max_bytes", &max_bytes.to_string());
         }
         None => {
-            // The configuration may have some of them for responses only.
-            let made = rendering.values.to_string();
-            let mut others = READS_BODIES.into_iter().filter(|name| !made.contains(&format!("\"{name}\":")));
-            guard(&has_one_of(&mut others), "policies", "nothing that reads bodies of requests");
+            // `settle` has some of them for responses, and a table of prices or a tier may be named so.
+            let mut asked = rendering.values.clone();
+            let policies = asked.get_mut("policies").and_then(Value::as_array_mut).into_iter().flatten();
+            policies.filter_map(Value::as_object_mut).for_each(|policy| drop(policy.remove("settle")));
+            let asked = asked.to_string();
+            let mut names = READS_BODIES.into_iter().filter(|name| !asked.contains(&format!("\"{name}\":")));
+            let is_other = has_one_of(&mut names).replace("$json", "$asked");
+            guard(&is_other, "policies", "nothing that reads bodies of requests");
         }
     }
     out

@@ -33,7 +33,7 @@ impl Context {
 /// The first version that has `FAIL_RELOAD` in a WasmPlugin.
 const RELOADS: Version = Version(1, 27);
 
-// Behind the filters that verify clients, and before cors.
+// Behind the filters that verify and authorize clients, and before cors.
 const PLUGIN: &str = "
 apiVersion: extensions.istio.io/v1alpha1
 kind: WasmPlugin
@@ -42,7 +42,7 @@ spec:
   selector: {matchLabels: $labels}
   url: $url
   pluginName: weir.limiter
-  phase: AUTHZ
+  phase: STATS
   failStrategy: $strategy
   pluginConfig: $limiter
 ";

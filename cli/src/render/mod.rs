@@ -61,7 +61,7 @@ pub(super) struct Arguments {
     /// The kind of store.
     #[arg(long, value_enum, default_value_t = Store::Redis)]
     store: Store,
-    /// The address of Redis; repeat it for each node of a Redis Cluster, or for each sentinel. With `regions`, `REGION=HOST:PORT` is the
+    /// The address of Redis; repeat it for each node of a Redis Cluster, or with `--store sentinel` for the primary and each replica: Envoy asks no sentinel. With `regions`, `REGION=HOST:PORT` is the
     /// address of each region's Redis; a plain `HOST:PORT` is that of `regions.here`. All have the same kind of store, login and authority.
     #[arg(long, value_name = "[REGION=]HOST:PORT")]
     redis: Vec<String>,
@@ -105,7 +105,7 @@ pub(super) struct Arguments {
     /// Write a chart of Helm into this folder. It needs `--image-volume`.
     #[arg(long, value_name = "FOLDER", group = "folder", help_heading = KUBERNETES)]
     helm: Option<PathBuf>,
-    /// An OCI image with the plugin, `weir-wasm` of a release, which the pods mount as an image volume (Kubernetes 1.33 or newer). By
+    /// An OCI image with the plugin, `weir-wasm` of a release, which the pods mount as an image volume (Kubernetes 1.35 or newer; 1.33 and 1.34 need the feature gate `ImageVolume`). By
     /// default they mount a ConfigMap. Write the digest (`…@sha256:…`): with a new one, new pods replace the old ones.
     #[arg(long, value_name = "REFERENCE", help_heading = KUBERNETES)]
     image_volume: Option<String>,

@@ -75,8 +75,15 @@ impl Mounted {
         add(plugin, folder_of(&code), &values);
         if arguments.store == Store::Tls {
             add("{name: weir, configMap: {name: $source}}", PASSWORD_FOLDER, &values);
-            let password = folder_of(rendering.password_file());
-            add("{name: weir-redis, secret: {secretName: weir-redis}}", password, &values);
+            let file = rendering.password_file();
+            let secret = match file.rsplit('/').next() {
+                Some("password") => "{name: weir-redis, secret: {secretName: weir-redis}}",
+                _ => {
+                    "{name: weir-redis, secret: {secretName: weir-redis, items: [{key: password, path: $file}]}}"
+                }
+            };
+            let name = file.rsplit('/').next().unwrap_or_default();
+            add(secret, folder_of(file), &[("file", name.into())]);
         }
         let variables = rendering.secret_variable().map(|name| {
             let yaml = "[{name: $name, valueFrom: {secretKeyRef: {name: weir-hash, key: secret}}}]";
@@ -136,7 +143,10 @@ resources:
 pub fn by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     let mut lines = Vec::new();
     if rendering.arguments.image_volume.is_none() {
-        lines.push(format!("  kubectl -n {namespace} create configmap weir-wasm --from-file=weir.wasm"));
+        let code = code(rendering);
+        let key = code.rsplit('/').next().unwrap_or_default();
+        let file = if key == "weir.wasm" { key.to_owned() } else { format!("{key}=weir.wasm") };
+        lines.push(format!("  kubectl -n {namespace} create configmap weir-wasm --from-file={file}"));
     }
     lines.extend(secrets_by_hand(rendering, namespace));
     lines

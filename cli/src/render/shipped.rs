@@ -175,10 +175,6 @@ impl Shipped {
         let listen = host_and_port("listen", &rendering.arguments.listen)?;
         let upstream = host_and_port("upstream", &rendering.arguments.upstream)?;
         let (host, port) = host_and_port("admin", &rendering.arguments.admin)?;
-        if let Some(Tree::Map(admin)) = self.tree.at_mut(&["admin", "address", "socket_address"]) {
-            admin.replace("address", host);
-            admin.replace("port_value", port);
-        }
         self.tree.change(&mut |tree| {
             let (host, port) = match tree.text_of("address") {
                 "0.0.0.0" => listen,
@@ -190,6 +186,11 @@ impl Shipped {
                 map.replace("port_value", port);
             }
         });
+        // Behind the others: it may have the address that the listener had.
+        if let Some(Tree::Map(admin)) = self.tree.at_mut(&["admin", "address", "socket_address"]) {
+            admin.replace("address", host);
+            admin.replace("port_value", port);
+        }
         Ok(())
     }
 }

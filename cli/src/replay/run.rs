@@ -168,7 +168,7 @@ impl Run {
 /// The decision that follows from the answers of all policies that apply.
 fn decision_of(config: &Config, answers: &[(Check, CheckAnswer)], event: &Event) -> Decision {
     let of = policy::answers(&config.policies, answers.iter().map(|(check, answer)| (check, answer)));
-    let record = response::record(&of);
+    let record = response::record(&of, false);
     let (allowed, delay, retry_after) = match response::verdict(&of) {
         Verdict::Admit(admission) => (true, admission.delay, RetryAfter::Now),
         Verdict::Reject(rejection) => (false, Micros::ZERO, rejection.retry_after),

@@ -107,6 +107,7 @@ impl Totals {
                 "banned" => Outcome::Banned,
                 "denied" => Outcome::Denied,
                 _ if !decision.allowed => Outcome::Rejected,
+                _ if decision.in_shadow => Outcome::Shadow,
                 _ if decision.delay > Micros::ZERO => Outcome::Delayed,
                 _ => Outcome::Admitted,
             };

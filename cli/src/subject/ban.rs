@@ -16,7 +16,7 @@ use super::state::{LimitState, State, record};
 use super::{Consent, Selection, Subject, also};
 use weir::config::{Config, duration};
 use weir::limit::{Limit, MAX_WINDOW, MIN_WINDOW, RetryAfter};
-use weir::policy::Policy;
+use weir::policy::{Mode, Policy, key};
 use weir::script::records::{BAN_NAME, BanRecord};
 use weir::time::Micros;
 
@@ -81,6 +81,13 @@ fn has_ban(policy: &Policy) -> bool {
     policy.tiers.tiers.iter().any(|tier| tier.plan.ban().is_some())
 }
 
+/// True if a policy that counts a subject enforces its denials: they have one ban.
+fn is_enforced(subject: &Subject<'_>) -> bool {
+    let percentile = key::percentile(subject.tag());
+    let mut all = subject.config.policies.iter().filter(|of| of.counters == subject.policy.counters);
+    all.any(|of| of.mode == Mode::Enforce && percentile < of.enforce_percent)
+}
+
 fn only<'a>(selection: &Selection, config: &'a Config) -> Result<Subject<'a>, Failure> {
     selection.only(config, has_ban, "it has no `ban`, so weir reads no bans of its subjects")
 }
@@ -130,7 +137,17 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
     let replaces = before.as_ref().map_or("", |_| " This replaces the ban that it has.");
     let scope: Vec<_> = config.closed_with(&first.policy.counters).collect();
     let also = also(&scope);
-    let question = format!("Deny all requests of {shown} {how_long}{also}?{replaces}");
+    let shadow = match subjects.iter().filter(|subject| !is_enforced(subject)).count() {
+        0 => String::new(),
+        all if all == subjects.len() => {
+            format!(" Policy {} is in shadow for it: no request is rejected.", first.policy.name)
+        }
+        some => format!(
+            " Policy {} is in shadow for {some} of them: their requests are not rejected.",
+            first.policy.name
+        ),
+    };
+    let question = format!("Deny all requests of {shown} {how_long}{also}?{replaces}{shadow}");
     if !arguments.consent.ask(&question)? {
         return Ok(Found::Something);
     }
@@ -164,7 +181,7 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
     let text = if arguments.json {
         subjects.iter().map(in_json).collect()
     } else {
-        format!("{shown}: banned {how_long}{also}. {}\n", first.delay())
+        format!("{shown}: banned {how_long}{also}. {}{shadow}\n", first.delay())
     };
     out.write_all(text.as_bytes()).map_err(failed)?;
     Ok(Found::Nothing)
@@ -190,12 +207,14 @@ pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Writ
         let change = Change {
             action: "unban",
             work: Work::Delete(core::slice::from_ref(&key)),
-            expected: None,
+            expected: Some(&ban.value),
             what: &format!("the ban {what}"),
             before: Some(&ban.value),
             reason: arguments.reason.text(),
         };
-        change.make(&subject, &mut redis)?;
+        if !change.make(&subject, &mut redis)? {
+            return Err(format!("{shown}: its ban has changed since it was read: look, and try again").into());
+        }
     }
     let text = if arguments.json {
         line(

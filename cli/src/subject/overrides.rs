@@ -11,7 +11,7 @@ use super::super::{Ended, Failure, Found, failed, words};
 use super::ban::span;
 use super::change::{Change, Expiry, Reason, Work};
 use super::inspect::line;
-use super::state::{Record, State, record};
+use super::state::{Record, State, record, whole};
 use super::{Consent, Selection, Subject};
 use weir::config::Config;
 use weir::limit::Limit;
@@ -286,7 +286,7 @@ fn read(of: Option<&Record>) -> Map<String, Value> {
 fn with_own(limit: &Limit, own: Option<&Value>) -> Result<Limit, weir::limit::Invalid> {
     let mut counts = limit.counts();
     for (count, name) in counts.iter_mut().zip(limit.count_names()) {
-        if let Some(value) = own.and_then(|own| own.get(name)).and_then(Value::as_u64) {
+        if let Some(value) = own.and_then(|own| own.get(name)).and_then(whole) {
             *count = value;
         }
     }

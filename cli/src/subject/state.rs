@@ -178,6 +178,14 @@ impl State {
         Some(format!("  denials: {counting} of the {after} within {within} that begin a ban"))
     }
 
+    /// The denials that count towards the next ban.
+    fn counting(&self, subject: &Subject<'_>) -> Option<u32> {
+        let (denials, now) = (self.denials.as_ref()?, self.tiers.first()?.outcome.at);
+        let plan = subject.plans().find_map(|(_, plan)| plan.ban().is_some().then_some(plan))?;
+        let [_, window, ..] = plan.ban()?.numbers();
+        Some(denials.counting(Micros(window), now))
+    }
+
     pub fn json(&self, subject: &Subject<'_>) -> Value {
         let limits =
             self.tiers.iter().flat_map(|tier| tier.limits.iter().map(|limit| limit.json(subject, tier)));
@@ -208,7 +216,7 @@ impl State {
             "limits": limits.collect::<Vec<_>>(),
             "override": own,
             "ban": ban,
-            "denials": self.denials.as_ref().map(|denials| denials.denials),
+            "denials": self.counting(subject),
         })
     }
 }
@@ -273,7 +281,7 @@ impl LimitState {
             return Some(format!("limit {:?} has no count {count:?}, but {allowed}", self.name));
         };
         let in_force = self.in_force.counts().get(place).copied();
-        (value.as_u64() != in_force).then(|| format!("{}.{count}={value} is out of bounds", self.name))
+        (whole(value) != in_force).then(|| format!("{}.{count}={value} is out of bounds", self.name))
     }
 }
 
@@ -319,4 +327,10 @@ fn millis(of: RetryAfter) -> Option<u64> {
         RetryAfter::After(span) => Some(span.as_millis_ceil()),
         RetryAfter::Unknown | RetryAfter::Never => None,
     }
+}
+
+/// A whole number, as the script reads it: `1e3` and `1000.0` are some, too.
+pub(super) fn whole(value: &Value) -> Option<u64> {
+    let of_float = || format!("{:.0}", value.as_f64().filter(|number| number.fract() == 0.0)?).parse().ok();
+    value.as_u64().or_else(of_float)
 }

@@ -79,7 +79,9 @@ impl Model {
     pub fn take(&mut self, sample: Sample) {
         let before = core::mem::replace(&mut self.now, sample);
         // An Envoy that did not answer would make the sums smaller, and the next ones larger.
-        self.before = (before.envoys == self.now.envoys && before.envoys > 0).then_some(before);
+        let is_whole = |of: &Sample| of.envoys > 0 && of.silent.is_empty();
+        let is_same = before.envoys == self.now.envoys && is_whole(&before) && is_whole(&self.now);
+        self.before = is_same.then_some(before);
         if let Some(before) = &self.before {
             for (kind, total) in failing(&self.now.stats) {
                 if total > before.stats.get(&counter(kind)) {

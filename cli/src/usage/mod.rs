@@ -71,8 +71,7 @@ pub(super) struct Used {
 
 impl Used {
     pub fn percent(&self) -> u64 {
-        let used = self.quota.saturating_sub(u64::try_from(self.left).unwrap_or(0));
-        used.saturating_mul(100).checked_div(self.quota).unwrap_or(0)
+        self.units.saturating_mul(100).checked_div(self.quota).unwrap_or(0)
     }
 
     fn columns(&self) -> [(&'static str, String); 8] {

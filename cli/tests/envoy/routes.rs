@@ -100,7 +100,8 @@ fn imported(host: Host, text: &str, upstream: &Upstream) -> [usize; 4] {
     let limiter =
         format!("# imported\nstore: {{cluster: weir-bridge, deadline: 10s, on_failure: deny}}\n{made}");
     let redis = Redis::start().expect("a redis-server");
-    let shipped = "              - match: {prefix: /}\n                route: {cluster: upstream}\n";
+    let shipped =
+        "              - match: {prefix: /}\n                route: {cluster: upstream, timeout: 0s}\n";
     let envoy =
         template_on(host, &limiter, redis.address(), upstream.address()).with(shipped, routes("")).start();
     passed(envoy.address("edge"))

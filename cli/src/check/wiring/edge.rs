@@ -228,6 +228,8 @@ fn each_reading<'a>(
     let conditions = lists.flat_map(|list| list.conditions()).chain(policies().map(|policy| &policy.matcher));
     let conditions =
         conditions.chain(policies().flat_map(|policy| policy.costs.iter().map(|(when, _)| when)));
+    let conditions =
+        conditions.chain(policies().flat_map(|policy| policy.priority.iter().map(|(when, _)| when)));
     conditions.for_each(|condition| innermost(condition, of_condition));
     let parts = policies().flat_map(|policy| policy.parts().map(|(_, part)| part).chain(&policy.tiers.by));
     parts.for_each(|part| of_part(&part.source));

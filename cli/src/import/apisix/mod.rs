@@ -106,6 +106,12 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         let runs = |route: usize| {
             run.get(route).is_some_and(|of| of.iter().any(|other| core::ptr::eq(other.config, plugin.config)))
         };
+        let is_shared = (0..run.len()).filter(|route| runs(*route)).nth(1).is_some();
+        if is_shared && plugin.config.text_of("group").is_empty() {
+            let why = "older versions of APISIX count each route that runs it by itself; newer ones and weir count these routes together";
+            let instead = "Write a policy for each route if your version counts so";
+            notes.add(Note::at(plugin.file, plugin.place.line, plugin.name, why, instead));
+        }
         // Where it is not known that a route has a request, another's limits stay.
         let known = entries.iter().filter(|entry| !entry.is_partial || runs(entry.route));
         let requests = Test::first_match(known.map(|entry| (&entry.requests, runs(entry.route))));

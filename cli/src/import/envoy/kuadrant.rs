@@ -112,10 +112,13 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
     let mut made = writer.policy(file, node, name, &requests);
     made.set("subject", parts);
     made.set("limits", limits);
+    // Limitador sends none unless it is told to.
+    let mut response = Map::from([("headers", "none".into())]);
     if denies {
         made.set("deny", vec![Tree::from(Map::new())]);
-        made.set("response", Map::from([("deny_status", 429_u64.into())]));
+        response.set("deny_status", 429_u64);
     }
+    made.set("response", response);
     if is_tokens {
         tokens(file, node, &mut made, writer);
     }
@@ -205,8 +208,10 @@ fn differences(file: usize, of: &Node, (field, expression): (&str, &str), writer
 
 /// A comparison, such as `request.method == 'GET'` or `!request.path.startsWith('/internal')`.
 fn test(expression: &str) -> Option<Test> {
-    if let Some(inner) = expression.trim().strip_prefix('!') {
-        return test(inner).map(Test::negated);
+    let inner = expression.trim_start_matches(|next: char| next == '!' || next.is_whitespace());
+    let signs = expression.strip_suffix(inner).unwrap_or_default().matches('!').count();
+    if signs > 0 {
+        return test(inner).map(|test| if signs % 2 == 1 { test.negated() } else { test });
     }
     let body = r#"^\s*requestBodyJSON\(\s*['"]/([A-Za-z_]\w*)['"]\s*\)\s*(==|!=)\s*['"]([^'"]*)['"]\s*$"#;
     if let Some(found) = Regex::new(body).ok()?.captures(expression) {

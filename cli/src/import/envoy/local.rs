@@ -2,8 +2,8 @@
 //! Envoy's filter local_ratelimit: its own token bucket, and those that routes and virtual hosts have in its place.
 
 use super::super::Object;
-use super::super::notes::Notes;
-use super::super::ratelimit::{note_patched, note_selector, number, patched, percent, routes};
+use super::super::notes::{Note, Notes};
+use super::super::ratelimit::{note_chosen, note_patched, note_selector, number, patched, percent, routes};
 use super::super::status::of_rejections;
 use super::super::test::Test;
 use super::{Writer, attribute};
@@ -19,31 +19,65 @@ const TYPE: &str = "LocalRateLimit";
 /// Settings that routes and their tables have in place of the filter's own, none where they disable it, with their requests and their name.
 type Own<'a> = Vec<(Option<&'a Node>, Test, String)>;
 
-/// The policies of the filters in a document of Envoy, or in an EnvoyFilter of Istio.
-pub fn import(object: &Object<'_>, writer: &mut Writer<'_>) {
-    let file = object.file;
-    let (mut filters, mut own): (Vec<(&Node, bool)>, Own<'_>) = (Vec::new(), Vec::new());
-    let is_patch = object.kind() == "EnvoyFilter";
-    let mut patches = Vec::new();
-    object.root.walk(&mut |node| {
-        let config = node.get("typed_config");
-        if let Some(config) = config.and_then(|config| settings(config, writer.notes)) {
-            filters.push((config, node.is_true("disabled")));
-        }
-        if !node.list("virtual_hosts").is_empty() {
-            own.extend(of_table(file, node, writer.notes));
-        }
-        if is_patch && node.get("patch").is_some() {
-            patch(file, node, &mut patches, writer);
-        }
-    });
-    own.extend(selected(object.metadata("name"), &patches));
-    let replaced = Test::any_of(own.iter().map(|(_, requests, _)| requests.clone()));
-    let name = if is_patch { object.metadata("name") } else { "all" };
-    let has_any = !filters.is_empty() || !own.is_empty();
-    if is_patch && has_any {
-        note_selector(object.root, file, writer.notes);
+/// The filters and settings of one document of Envoy, or of one EnvoyFilter of Istio.
+struct Found<'a> {
+    file: usize,
+    name: &'a str,
+    /// The namespace and the labels of the proxies that have them; nothing is for all.
+    proxies: (&'a str, Option<serde_json::Value>),
+    filters: Vec<(&'a Node, bool)>,
+    own: Own<'a>,
+}
+
+impl Found<'_> {
+    /// True if its settings are on all proxies that have those of `other`. Those of Istio's root namespace are for all namespaces.
+    fn is_where(&self, other: &Self) -> bool {
+        let (namespace, labels) = &self.proxies;
+        ["", "istio-system", other.proxies.0].contains(namespace)
+            && (labels.is_none() || *labels == other.proxies.1)
     }
+}
+
+/// The policies of the filters in documents of Envoy, and in EnvoyFilters of Istio. The settings that replace a filter's own may be in another
+/// document.
+pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
+    let (mut all, mut patches, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, object) in objects.iter().enumerate() {
+        let is_patch = object.kind() == "EnvoyFilter";
+        let name = if is_patch { object.metadata("name") } else { "all" };
+        let labels = object.root.at(&["spec", "workloadSelector"]).filter(|_| is_patch).map(Node::json);
+        let proxies = (if is_patch { object.metadata("namespace") } else { "" }, labels);
+        let mut found = Found { file: object.file, name, proxies, filters: Vec::new(), own: Vec::new() };
+        let known = patches.len();
+        object.root.walk(&mut |node| {
+            let config = node.get("typed_config");
+            if let Some(config) = config.and_then(|config| settings(config, writer.notes)) {
+                found.filters.push((config, node.is_true("disabled")));
+            }
+            let is_table = !node.list("virtual_hosts").is_empty();
+            let own = if is_table { of_table(object.file, node, writer.notes) } else { Vec::new() };
+            note_listener(object.file, node, !own.is_empty(), &mut places, writer.notes);
+            found.own.extend(own);
+            if is_patch && node.get("patch").is_some() {
+                patch((object.file, number), node, &mut patches, writer);
+            }
+        });
+        if is_patch && !(found.filters.is_empty() && found.own.is_empty() && patches.len() == known) {
+            note_selector(object.root, object.file, writer.notes);
+        }
+        all.push(found);
+    }
+    let requests = selected(&patches, &all);
+    for (patch, requests) in patches.iter().zip(requests) {
+        if let Some(found) = all.get_mut(patch.object) {
+            found.own.push((patch.config, requests, found.name.to_owned()));
+        }
+    }
+    let rest = |of: &Found<'_>| {
+        let own = all.iter().filter(|by| by.is_where(of)).flat_map(|by| &by.own);
+        Test::any_of(own.map(|(_, requests, _)| requests.clone())).negated()
+    };
+    let rests: Vec<Test> = all.iter().map(rest).collect();
     // What Envoy has (`/config_dump`) names each of them twice.
     let mut seen = Vec::new();
     let mut is_new = |config: &Node, requests: &Test| {
@@ -52,22 +86,50 @@ pub fn import(object: &Object<'_>, writer: &mut Writer<'_>) {
         seen.push(one);
         is_new
     };
-    let rest = replaced.negated();
-    for (filter, is_disabled) in filters {
-        writer.notes.read(filter);
-        if is_disabled {
-            let why = "the filter is disabled where a route has no settings of its own, so its own are not imported";
-            writer.note(file, filter, "token_bucket", why, "");
-        } else if is_new(filter, &rest) {
-            policy(file, filter, (name, &rest), writer);
+    for (Found { file, name, filters, own, .. }, rest) in all.into_iter().zip(rests) {
+        for (filter, is_disabled) in filters {
+            writer.notes.read(filter);
+            if is_disabled {
+                let why = "the filter is disabled where a route has no settings of its own, so its own are not imported";
+                writer.note(file, filter, "token_bucket", why, "");
+            } else if is_new(filter, &rest) {
+                policy(file, filter, (name, &rest), writer);
+            }
+        }
+        for (config, requests, name) in own {
+            let Some(config) = config else { continue };
+            writer.notes.read(config);
+            if is_new(config, &requests) {
+                policy(file, config, (&name, &requests), writer);
+            }
         }
     }
-    for (config, requests, name) in own {
-        let Some(config) = config else { continue };
-        writer.notes.read(config);
-        if is_new(config, &requests) {
-            policy(file, config, (&name, &requests), writer);
+}
+
+/// Notes a second connection manager with the filter, or a second table of routes with settings, and what a patch of Istio selects besides
+/// names.
+fn note_listener(
+    file: usize,
+    node: &Node,
+    is_table: bool,
+    places: &mut Vec<(bool, serde_json::Value)>,
+    notes: &mut Notes,
+) {
+    let mut configs = node.list("http_filters").iter().filter_map(|filter| filter.get("typed_config"));
+    if is_table || configs.any(|config| settings(config, notes).is_some()) {
+        let place = (is_table, node.json());
+        let is_second = places.iter().any(|other| other.0 == is_table && *other != place);
+        if is_second && !places.contains(&place) {
+            let why = "weir does not know which listener a request comes from, so the limits of all of them may apply to it";
+            let (field, instead) =
+                (if is_table { "virtual_hosts" } else { "http_filters" }, "Import one listener at a time");
+            notes.add(Note::at(file, node.place_of(field).line, field, why, instead));
         }
+        places.push(place);
+    }
+    let value = node.at(&["patch", "value", "typed_config"]);
+    if value.and_then(|config| settings(config, notes)).is_some() {
+        note_chosen(node, file, notes);
     }
 }
 
@@ -105,14 +167,20 @@ fn of_table<'a>(file: usize, table: &'a Node, notes: &mut Notes) -> Own<'a> {
     let all_of = |own: &Own<'_>, above: usize| {
         Test::any_of(own.iter().skip(above).map(|(_, requests, _)| requests.clone())).negated()
     };
+    // Several routes may have one name, also in different virtual hosts.
+    let all_routes = || table.list("virtual_hosts").iter().flat_map(|host| host.list("routes"));
+    let is_repeated =
+        |name: &str| all_routes().filter(|route| route.text_of("name") == name).nth(1).is_some();
     for (place, host) in table.list("virtual_hosts").iter().enumerate() {
         let above = own.len();
         for (number, route) in host.list("routes").iter().enumerate() {
             for config in all_settings(route, notes) {
                 let mut name = route.text_of("name").to_owned();
-                let requests = if name.is_empty() {
+                let requests = if name.is_empty() || is_repeated(&name) {
                     // Envoy does not say which route it is, so its `match` does.
-                    name = format!("{}-route", host.text_of("name"));
+                    if name.is_empty() {
+                        name = format!("{}-route", host.text_of("name"));
+                    }
                     let tests = by_match.get_or_insert_with(|| routes(table, file, notes));
                     tests.get(place).and_then(|tests| tests.get(number)).cloned().unwrap_or(Test::NEVER)
                 } else {
@@ -135,6 +203,8 @@ fn of_table<'a>(file: usize, table: &'a Node, notes: &mut Notes) -> Own<'a> {
 
 /// The settings that a patch of Istio gives to routes or virtual hosts. Empty names stand for all.
 struct Patch<'a> {
+    /// The number of its document.
+    object: usize,
     node: &'a Node,
     config: Option<&'a Node>,
     is_of_host: bool,
@@ -142,7 +212,12 @@ struct Patch<'a> {
     route: &'a str,
 }
 
-fn patch<'a>(file: usize, node: &'a Node, found: &mut Vec<Patch<'a>>, writer: &mut Writer<'_>) {
+fn patch<'a>(
+    (file, object): (usize, usize),
+    node: &'a Node,
+    found: &mut Vec<Patch<'a>>,
+    writer: &mut Writer<'_>,
+) {
     let Some(value) = node.at(&["patch", "value"]) else { return };
     let host = node.at(&["match", "routeConfiguration", "vhost"]);
     let route = host.and_then(|host| host.get("route"));
@@ -150,12 +225,15 @@ fn patch<'a>(file: usize, node: &'a Node, found: &mut Vec<Patch<'a>>, writer: &m
     for config in all_settings(value, writer.notes) {
         note_patched(node, file, writer.notes);
         let is_of_host = node.text_of("applyTo") == "VIRTUAL_HOST";
-        found.push(Patch { node, config, is_of_host, host: name(host), route: name(route) });
+        found.push(Patch { object, node, config, is_of_host, host: name(host), route: name(route) });
     }
 }
 
-/// The patches with their requests: the settings of a route replace those of its virtual host, and a later patch replaces an earlier one.
-fn selected<'a>(name: &str, patches: &[Patch<'a>]) -> Own<'a> {
+/// The requests of each patch: the settings of a route replace those of its virtual host, and a later patch replaces an earlier one.
+fn selected(patches: &[Patch<'_>], all: &[Found<'_>]) -> Vec<Test> {
+    let is_where = |one: &Patch<'_>, other: &Patch<'_>| {
+        all.get(one.object).zip(all.get(other.object)).is_some_and(|(one, other)| one.is_where(other))
+    };
     let requests = |of: &Patch<'_>| patched(of.node);
     let are_one = |one: &str, other: &str| one == other || one.is_empty() || other.is_empty();
     let all = patches.iter().enumerate().map(|(number, own)| {
@@ -163,9 +241,10 @@ fn selected<'a>(name: &str, patches: &[Patch<'a>]) -> Own<'a> {
             (!other.is_of_host, *other_number) > (!own.is_of_host, number)
                 && are_one(other.host, own.host)
                 && are_one(other.route, own.route)
+                && is_where(other, own)
         };
         let others = Test::any_of(patches.iter().enumerate().filter(wins).map(|(_, of)| requests(of)));
-        (own.config, requests(own).and(others.negated()), name.to_owned())
+        requests(own).and(others.negated())
     });
     all.collect()
 }

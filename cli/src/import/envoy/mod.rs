@@ -45,19 +45,18 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut writer =
         Writer { notes: &mut notes, files: &names, names: Vec::new(), made: Vec::new(), has_gateways };
     let own = Test::any_of(objects.iter().flat_map(traffic::replaced));
-    for object in objects {
+    let is_policy =
+        |kind: &str| ["BackendTrafficPolicy", "RateLimitPolicy", "TokenRateLimitPolicy"].contains(&kind);
+    let (of_policies, others): (Vec<_>, Vec<_>) =
+        objects.into_iter().partition(|object| is_policy(object.kind()));
+    for object in of_policies {
         match object.kind() {
             "BackendTrafficPolicy" => traffic::import(object.file, object.root, &own, &mut writer),
-            "RateLimitPolicy" | "TokenRateLimitPolicy" => {
-                kuadrant::import(object.file, object.root, &mut writer);
-            }
-            _ => {
-                local::import(&object, &mut writer);
-                continue;
-            }
+            _ => kuadrant::import(object.file, object.root, &mut writer),
         }
         writer.notes.read(object.root);
     }
+    local::import(&others, &mut writer);
     let policies: Vec<Tree> = writer.made.into_iter().map(Tree::from).collect();
     notes.rest(&files);
     if policies.is_empty() {

@@ -36,7 +36,7 @@ const LONGEST: u64 = 366 * 86_400_000;
 pub fn policies(
     plugin: &Plugin<'_>,
     (name, comment): (&str, String),
-    (requests, places, has_service): (&Test, &Places, bool),
+    (requests, places, service): (&Test, &Places, Option<&str>),
     take: &mut dyn FnMut(String) -> String,
     notes: &mut Notes,
 ) -> Vec<Map> {
@@ -65,7 +65,7 @@ pub fn policies(
     let response = response(config, &mut note);
     let denies = config.get("fault_tolerant").is_some() && !config.is_true("fault_tolerant");
     let mut made = Vec::new();
-    for (part, requests) in subjects(config, is_advanced, (requests, places, has_service), &mut note) {
+    for (part, requests) in subjects(config, is_advanced, (requests, places, service), &mut note) {
         let mut policy = Map::new();
         let ending = if made.is_empty() { "" } else { "-address" };
         policy.commented("name", vec![comment.clone()], take(format!("{name}{ending}")));
@@ -169,7 +169,7 @@ fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
 fn subjects(
     config: &Node,
     is_advanced: bool,
-    (requests, places, has_service): (&Test, &Places, bool),
+    (requests, places, service): (&Test, &Places, Option<&str>),
     note: &mut dyn FnMut(&str, &str, &str),
 ) -> Vec<(Map, Test)> {
     let field = if is_advanced { "identifier" } else { "limit_by" };
@@ -177,8 +177,7 @@ fn subjects(
     let literal = |text: &str| Map::from([("literal", text.into())]);
     match config.text_of(field) {
         "ip" => vec![(address(), requests.clone())],
-        "service" if has_service => vec![(literal("service"), requests.clone())],
-        "service" => vec![(address(), requests.clone())],
+        "service" => vec![(service.map_or_else(address, literal), requests.clone())],
         "header" if config.text_of("header_name").eq_ignore_ascii_case("host") => {
             vec![(Map::from([("host", Map::new().into())]), requests.clone())]
         }

@@ -145,11 +145,11 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                 names.push(name.clone());
                 name
             };
-            let has_service = gateway.has_service(plugin, service);
+            let counted = gateway.counted(plugin, service);
             let mut made = limits::policies(
                 plugin,
                 (&name_of(&scope), comment),
-                (&requests, &places, has_service),
+                (&requests, &places, counted),
                 &mut names_taken,
                 &mut notes,
             );
@@ -195,7 +195,7 @@ fn share<'a>(
 ) {
     let Some(config) = plugin.node.get("config") else { return };
     let namespace = config.text_of("namespace");
-    if namespace.is_empty() || config.text_of("identifier") == "service" {
+    if namespace.is_empty() {
         return;
     }
     let same = |(of, _): &&(&Node, _)| of.text_of("namespace") == namespace;
@@ -382,10 +382,11 @@ impl<'a> Gateway<'a> {
         service.is_some_and(|service| service.get("enabled").is_some() && !service.is_true("enabled"))
     }
 
-    /// False if no request of a plugin has a service. `service` is the one for which it counts apart.
-    fn has_service(&self, plugin: &Plugin<'_>, service: Option<Option<usize>>) -> bool {
+    /// The name of the service that the requests of a plugin have; none if they have none. `service` is the one for which it counts apart.
+    fn counted(&self, plugin: &Plugin<'_>, service: Option<Option<usize>>) -> Option<&'a str> {
         let of_route = plugin.route.and_then(|route| self.services_of.get(route).copied());
-        plugin.service.is_some() || service.or(of_route) != Some(None)
+        let Some(number) = plugin.service.map(Some).or(service).or(of_route) else { return Some("service") };
+        Some(self.services.get(number?).and_then(|node| name_in(node)).unwrap_or("service"))
     }
 
     /// The requests that a plugin is for, or those of a service among them: of the plugins of one kind, Kong runs the one that is most
@@ -419,9 +420,13 @@ impl<'a> Gateway<'a> {
         let service = plugin.service.or(service);
         let node = route.or_else(|| service.and_then(|number| self.services.get(number).copied()));
         let Some(node) = node else { return String::from("all") };
-        let names = ["name", "host", "url", "id"].map(|name| node.text_of(name));
-        names.into_iter().find(|name| !name.is_empty()).unwrap_or("route").to_owned()
+        name_in(node).unwrap_or("route").to_owned()
     }
+}
+
+/// The name of a service or a route.
+fn name_in(node: &Node) -> Option<&str> {
+    ["name", "host", "url", "id"].into_iter().map(|name| node.text_of(name)).find(|name| !name.is_empty())
 }
 
 fn note_consumer(file: usize, plugin: &Node, notes: &mut Notes) {

@@ -19,16 +19,40 @@ pub fn of_block(block: &[Directive]) -> Vec<Answer<'_>> {
     let ends = |directive: &&Directive| {
         directive.name == "break" || directive.name == "rewrite" && !redirects(directive)
     };
-    block.iter().take_while(|directive| !ends(directive)).flat_map(of).collect()
+    let (mut answers, mut here) = (Vec::new(), Test::Always);
+    for directive in block.iter().take_while(|directive| !ends(directive)) {
+        let inner = of(directive).into_iter();
+        answers.extend(inner.map(|answer| Answer { requests: here.clone().and(answer.requests), ..answer }));
+        if leaves(directive) {
+            let Some(requests) = condition(directive) else { break };
+            here = here.and(requests.negated());
+        }
+    }
+    answers
 }
 
 /// Returns the `return` that answers all requests of a block. None of those after a `break` does.
 pub fn of_all(block: &[Directive]) -> Option<&Directive> {
-    let ends = |directive: &&Directive| {
-        directive.name == "break"
-            || directive.name == "rewrite" && ["last", "break"].contains(&directive.argument(2))
-    };
-    block.iter().take_while(|directive| !ends(directive)).find(|directive| directive.name == "return")
+    let goes_on = |directive: &&Directive| !stops(directive) && !leaves(directive);
+    block.iter().take_while(goes_on).find(|directive| directive.name == "return")
+}
+
+/// True if nginx reads no further directive of the block.
+fn stops(directive: &Directive) -> bool {
+    directive.name == "break"
+        || directive.name == "rewrite" && ["last", "break"].contains(&directive.argument(2))
+}
+
+/// True for an `if` whose requests pass by all that follows it.
+fn leaves(directive: &Directive) -> bool {
+    let mut inner = directive.inner().iter().take_while(|directive| directive.name != "return");
+    directive.name == "if" && inner.any(stops)
+}
+
+/// True if answers follow this `if` in its block, and weir cannot tell which requests pass by them.
+pub fn leaves_unseen(directive: &Directive, block: &[Directive]) -> bool {
+    let mut behind = block.iter().skip_while(|other| !core::ptr::eq(*other, directive)).skip(1);
+    leaves(directive) && condition(directive).is_none() && behind.any(|next| !of(next).is_empty())
 }
 
 /// The status of a directive `return` without a text.

@@ -127,10 +127,10 @@ impl<'a> Level<'a> {
 
     /// Returns the settings for a block's own requests, where `self` is in force: `return` answers them, and `try_files` sends on those
     /// without a file.
-    pub fn own(self, block: &'a [Directive], notes: &mut Notes) -> Self {
+    pub fn own(self, block: &'a [Directive], is_server: bool, notes: &mut Notes) -> Self {
         let mut level = self;
         if let Some(answer) = of_all(block) {
-            let other = bare_status(answer).and_then(|status| level.answered_by(status, notes));
+            let other = bare_status(answer).and_then(|status| level.answered_by(status, is_server, notes));
             return other.unwrap_or(Self { answers: true, ..level });
         }
         if let Some(files) = block.iter().find(|directive| directive.name == "try_files") {
@@ -219,10 +219,14 @@ impl<'a> Level<'a> {
         Self { server: Some(server), ..level }
     }
 
-    /// Returns the settings of the location that has the requests which are answered here with this status; `None` if there is none.
-    pub fn answered_by(&self, status: u64, notes: &mut Notes) -> Option<Self> {
+    /// Returns the settings of the location that has the requests which are answered here with this status; `None` if there is none. A
+    /// server's own `return` (`is_again`) answers the request for a page with a path, too, but not one for a named location.
+    pub fn answered_by(&self, status: u64, is_again: bool, notes: &mut Notes) -> Option<Self> {
         // At 444, nginx closes the connection.
         let page = self.error_page(status).filter(|_| status != 444)?.arguments.last()?;
+        if is_again && !page.starts_with('@') {
+            return None;
+        }
         // Unless `recursive_error_pages` says so, nginx looks for a page once.
         Some(Self { error_pages: Vec::new(), ..self.target(page, 0, notes)? })
     }

@@ -103,17 +103,23 @@ impl Loaded {
             }
             let name = directive.argument(0);
             let own = copied(Path::new(name), folder);
-            let mut found = files(&folder.join(name), &place)?;
-            if let Some(own) = &own
-                && found.is_empty()
-            {
-                found = files(own, &place)?;
-            }
             // A pattern may find nothing in its folder, but not without the folder.
             let is_pattern = name.contains(['*', '?', '[']);
-            let has_folder = own.into_iter().chain([folder.join(name)]).any(|path| {
+            let has_folder = |path: &Path| {
                 path.parent().is_some_and(|parent| parent.as_os_str().is_empty() || parent.is_dir())
-            });
+            };
+            let is_copied = own.as_deref().is_some_and(|own| is_pattern && has_folder(own));
+            let has_folder = is_copied || has_folder(&folder.join(name));
+            // The name of the folder itself is no pattern.
+            let literal = PathBuf::from(glob::Pattern::escape(&folder.to_string_lossy()));
+            // The files of a copy count, not those that this machine's nginx has there.
+            let mut found = Vec::new();
+            if let Some(own) = copied(Path::new(name), &literal) {
+                found = files(&own, &place)?;
+            }
+            if found.is_empty() && !is_copied {
+                found = files(&literal.join(name), &place)?;
+            }
             let is_stock = STOCK.iter().any(|stock| name.ends_with(stock));
             if found.is_empty() && !is_stock && !(is_pattern && has_folder) {
                 notes.add(Note::new(
@@ -125,7 +131,7 @@ impl Loaded {
             for mut path in found {
                 // Links of a copied folder may lead to the original.
                 if let Some(copied) = path.read_link().ok().and_then(|target| copied(&target, folder))
-                    && !path.exists()
+                    && copied.exists()
                 {
                     path = copied;
                 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use super::super::notes::{Note, Notes};
 use super::super::test::{PathTest, Test, whole};
 use super::answers;
-use super::limits::{Excess, Level};
+use super::limits::{Level, Rule};
 use super::syntax::Directive;
 use super::variables::{host_regex, host_test};
 
@@ -38,12 +38,12 @@ pub fn servers<'a>(http: &'a [Directive], around: &Level<'a>, notes: &mut Notes)
             let (block, all) = (directive.inner(), Test::Always);
             let (level, mut blocks) = (around.inside_server(block, notes), Vec::new());
             // `return` and redirects of a server answer for all of its locations.
-            answered(block, &level, &all, &mut blocks, notes);
+            answered(block, &level, (&all, true), &mut blocks, notes);
             if answers::of_all(block).is_none() {
                 at_once(block, &level, &all, true, &mut blocks, notes);
                 by_prefix(block, &level, &all, true, &mut blocks, notes);
             }
-            blocks.push((all, level.own(block, notes)));
+            blocks.push((all, level.own(block, true, notes)));
             Server { directive, hosts, blocks }
         })
         .collect()
@@ -129,6 +129,17 @@ fn named(server: &Directive, notes: &mut Notes) -> Vec<Vec<(String, Test)>> {
             },
             // No host has this name: it means the default server.
             None if name == "_" || name.is_empty() => Test::NEVER,
+            // nginx compares the host without its port.
+            None if name.contains(':') && !name.starts_with('[') => {
+                let why = "no host has this name: to nginx the port is no part of it";
+                notes.add(Note::at(server.file, server.line, name, why, "Write the name without the port"));
+                Test::NEVER
+            }
+            None if !name.is_ascii() => {
+                let why = "no client sends this host: an international name comes as `xn--…`";
+                notes.add(Note::at(server.file, server.line, name, why, "Write that name"));
+                Test::NEVER
+            }
             None if name == "$hostname" => {
                 let why = "it is the name of nginx's machine, which weir does not know";
                 notes.add(Note::at(server.file, server.line, name, why, "Write the name"));
@@ -189,26 +200,27 @@ fn hosts(server: &Directive, all: &[Named<'_>]) -> Test {
 }
 
 /// Servers that weir cannot tell apart: of the same hosts at several ports, with different limits.
-pub fn ports(servers: &[Server<'_>], notes: &mut Notes) {
+pub fn ports<'a>(servers: &[Server<'a>], notes: &mut Notes) {
     // Each way in which a zone is used, with the requests that it limits.
-    let limits = |server: &Server<'_>| {
+    let limits = |server: &Server<'a>| {
         let rules = server.blocks.iter().flat_map(|(_, level)| level.rules());
-        let mut found: Vec<(String, Excess, Test)> = Vec::new();
+        let mut found: Vec<(Rule<'a>, Test)> = Vec::new();
         for rule in rules {
-            if found.iter().any(|(zone, excess, _)| (zone.as_str(), *excess) == (rule.zone, rule.excess)) {
+            if found.iter().any(|(other, _)| other.is_like(&rule)) {
                 continue;
             }
-            let has = |level: &Level<'_>| {
-                level.rules().iter().any(|other| (other.zone, other.excess) == (rule.zone, rule.excess))
-            };
+            let has = |level: &Level<'_>| level.rules().iter().any(|other| other.is_like(&rule));
             let blocks = server.blocks.iter().map(|(test, level)| (test, has(level)));
-            found.push((rule.zone.to_owned(), rule.excess, Test::first_match(blocks)));
+            let test = Test::first_match(blocks);
+            found.push((rule, test));
         }
         found
     };
     let all: Vec<_> = servers.iter().map(limits).collect();
-    let differs = |one: &[(String, Excess, Test)], other: &[(String, Excess, Test)]| {
-        one.len() != other.len() || one.iter().any(|limit| !other.contains(limit))
+    let differs = |one: &[(Rule<'_>, Test)], other: &[(Rule<'_>, Test)]| {
+        let has =
+            |(rule, test): &(Rule<'_>, Test)| other.iter().any(|(of, at)| of.is_like(rule) && at == test);
+        one.len() != other.len() || !one.iter().all(has)
     };
     let ports = |server: &Server<'_>| {
         listens(server.directive).into_iter().map(|(port, _)| port.to_owned()).collect::<BTreeSet<_>>()
@@ -223,7 +235,7 @@ pub fn ports(servers: &[Server<'_>], notes: &mut Notes) {
                 server.directive,
                 format!(
                     "the server of line {} has the same hosts at another port and other limits. weir sees no ports, so the limits of \
-                     both hold at both",
+                     both hold at both, and a zone that both use counts a request twice",
                     twin.directive.line
                 ),
                 "Load weir only in the listener of the port that needs the limits",
@@ -276,13 +288,14 @@ type Blocks<'a> = Vec<(Test, Level<'a>)>;
 fn answered<'a>(
     block: &'a [Directive],
     level: &Level<'a>,
-    guard: &Test,
+    (guard, is_server): (&Test, bool),
     out: &mut Blocks<'a>,
     notes: &mut Notes,
 ) {
     for answer in answers::of_block(block) {
         let around = answer.inside.map_or_else(|| level.clone(), |block| level.inside(block, notes));
-        let other = answer.status.and_then(|status| around.answered_by(status, notes));
+        let is_again = is_server && answer.inside.is_none();
+        let other = answer.status.and_then(|status| around.answered_by(status, is_again, notes));
         let level = other.unwrap_or_else(Level::answering);
         out.push((guard.clone().and(answer.requests), level));
     }
@@ -290,8 +303,8 @@ fn answered<'a>(
 
 /// Adds what a block does with its own requests.
 fn own<'a>(block: &'a [Directive], level: Level<'a>, guard: Test, out: &mut Blocks<'a>, notes: &mut Notes) {
-    answered(block, &level, &guard, out, notes);
-    out.push((guard, level.own(block, notes)));
+    answered(block, &level, (&guard, false), out, notes);
+    out.push((guard, level.own(block, false, notes)));
 }
 
 /// Adds what handles the requests of a block.

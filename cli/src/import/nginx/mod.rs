@@ -33,6 +33,7 @@ pub use policies::{SKELETON, duration, name_of, unique};
 pub use syntax::{Block, Directive, parse};
 use variables::Variables;
 pub use variables::host_test;
+use weir::request::client_ip::Network;
 
 /// Imports the configuration whose main file is at the first of these paths, or that of several files of its block `http`.
 pub fn import(paths: &[PathBuf]) -> Result<Imported, String> {
@@ -68,7 +69,8 @@ fn configuration(loaded: &Loaded, notes: &mut Notes) -> Option<Map> {
     let level = Level::default().inside(&http, notes);
     let servers = locations::servers(&http, &level, notes);
     locations::ports(&servers, notes);
-    others::note_unused(&loaded.directives, &zones, &servers, notes);
+    let is_main = loaded.directives.iter().any(|directive| directive.name == "http");
+    others::note_unused((&http, is_main), &zones, &servers, notes);
     let variables = Variables::of(&http);
     let mut configuration = client_address(&http, notes);
     let found = policies::policies(&zones, &servers, &variables, &loaded.files, notes);
@@ -102,23 +104,36 @@ fn client_address(http: &[Directive], notes: &mut Notes) -> Map {
         let why = "the servers find the client's address in different ways, and weir has one, which is made of all of them";
         notes.add(Note::new(server, why, "Check client_address"));
     }
-    let all: Vec<_> = http.iter().chain(servers.into_iter().flat_map(Directive::inner)).collect();
-    let named =
-        |name: &str| all.iter().filter(|directive| directive.name == name).copied().collect::<Vec<_>>();
-    let mut networks: Vec<&str> = Vec::new();
-    for from in named("set_real_ip_from") {
-        match from.argument(0) {
-            network if network.ends_with("/0") => notes.add(Note::new(
+    let of_block = |block: &[Directive], name: &str| {
+        block.iter().filter(|directive| directive.name == name).cloned().collect::<Vec<_>>()
+    };
+    // A server that has one of its own inherits none.
+    let named = |name: &str| {
+        let outer = of_block(http, name);
+        let inner: Vec<_> = servers.iter().map(|server| of_block(server.inner(), name)).collect();
+        let is_inherited = inner.is_empty() || inner.iter().any(Vec::is_empty);
+        let inherited = if is_inherited { outer } else { Vec::new() };
+        inherited.into_iter().chain(inner.into_iter().flatten()).collect::<Vec<_>>()
+    };
+    let mut networks: Vec<String> = Vec::new();
+    for from in &named("set_real_ip_from") {
+        // nginx leaves out bits beyond the length.
+        let network = match Network::parse(from.argument(0)) {
+            Ok(_) => Some(from.argument(0).to_owned()),
+            Err(meant) => meant.map(|network| network.to_string()),
+        };
+        match network {
+            Some(network) if network.ends_with("/0") => notes.add(Note::new(
                 from,
                 "it trusts every address, so each client chooses its own. weir does not read that",
                 "Write the networks of your proxies in client_address",
             )),
-            network if network.starts_with(|first: char| first.is_ascii_hexdigit() || first == ':') => {
+            Some(network) => {
                 if !networks.contains(&network) {
                     networks.push(network);
                 }
             }
-            _ => notes.add(Note::new(
+            None => notes.add(Note::new(
                 from,
                 "it is no network",
                 "Write the network of the proxy in client_address",

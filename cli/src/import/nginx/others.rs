@@ -22,9 +22,14 @@ pub fn note(directives: &[Directive], notes: &mut Notes) {
 }
 
 /// Adds a note for each limit that no request of these servers has, and for each zone that no limit names.
-pub fn note_unused(directives: &[Directive], zones: &[Zone<'_>], servers: &[Server<'_>], notes: &mut Notes) {
+pub fn note_unused(
+    (directives, is_main): (&[Directive], bool),
+    zones: &[Zone<'_>],
+    servers: &[Server<'_>],
+    notes: &mut Notes,
+) {
     let used = servers.iter().flat_map(|server| &server.blocks).flat_map(|(_, level)| level.rules());
-    let used: HashSet<(usize, usize)> = used.map(|rule| (rule.directive.file, rule.directive.line)).collect();
+    let used: HashSet<*const Directive> = used.map(|rule| core::ptr::from_ref(rule.directive)).collect();
     let mut named: HashSet<&str> = HashSet::new();
     let mut open: Vec<(&Directive, bool)> = directives.iter().map(|directive| (directive, false)).collect();
     while let Some((directive, is_named)) = open.pop() {
@@ -32,7 +37,7 @@ pub fn note_unused(directives: &[Directive], zones: &[Zone<'_>], servers: &[Serv
         if is_limit {
             named.insert(directive.setting("zone").unwrap_or(directive.argument(0)));
         }
-        if is_limit && !used.contains(&(directive.file, directive.line)) {
+        if is_limit && !used.contains(&core::ptr::from_ref(directive)) {
             let (why, instead) = if servers.is_empty() {
                 ("these files have no server, so it is not imported", MAIN)
             } else if is_named {
@@ -52,7 +57,6 @@ pub fn note_unused(directives: &[Directive], zones: &[Zone<'_>], servers: &[Serv
     }
     for zone in zones.iter().filter(|zone| !named.contains(zone.name)) {
         let why = "no limit_req or limit_conn of these files names this zone, so it is not imported";
-        let is_main = directives.iter().any(|directive| directive.name == "http");
         notes.add(Note::new(zone.directive, why, if is_main { "" } else { MAIN }));
     }
 }
@@ -105,6 +109,17 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
                 "nginx answers these requests before it counts them, and weir counts them",
                 "If that matters, add the condition to `exempt`",
             ))
+        }
+        "if" if limits && around.is_some_and(|around| answers::leaves_unseen(directive, around.inner())) => {
+            Some((
+                "weir cannot tell which requests leave here, so requests that nginx answers behind it count",
+                "If that matters, add their condition to `exempt`",
+            ))
+        }
+        "server"
+            if around_is("upstream") && directive.setting("max_conns").is_some_and(|most| most != "0") =>
+        {
+            Some(("weir does not count connections to upstreams", "Use circuit_breakers of Envoy's cluster"))
         }
         "rewrite" if limits && answers::redirects(directive) => {
             let is_read = !answers::of(directive).is_empty();

@@ -58,6 +58,9 @@ pub fn policies(
     Found { policies, response: first.map(response) }
 }
 
+/// The most conditions in the list `exempt` of a policy.
+const MAX_EXEMPT: usize = 256;
+
 pub const SKELETON: &str =
     "Its policy is a skeleton in shadow mode: write what the key means as its `subject`, then remove `mode`";
 
@@ -145,7 +148,8 @@ impl Scope<'_> {
         let of = |key: &[Part]| Test::first_match(cases.iter().map(|(test, other)| (test, other == key)));
         let ends_empty = cases.last().is_some_and(|(_, key)| key.is_empty());
         for key in &keys {
-            let subject = subject(key, keys.len() == 1);
+            // Another use of the zone may have another text, such as the name of another server.
+            let subject = subject(key, keys.len() == 1 && self.is_alone());
             let unknown = unknown.as_ref().or(subject.unknown.as_ref());
             if let Some(why) = unknown {
                 notes.add(Note::new(self.zone.directive, format!("its key cannot be told: {why}"), SKELETON));
@@ -180,7 +184,10 @@ impl Scope<'_> {
             let (comment, limit) = self.limit(notes);
             policy.commented("limits", comment, vec![Tree::from(limit)]);
             if !exempt.is_never() {
-                let list = if let Test::Any(any) = exempt { any } else { vec![exempt] };
+                let list = match exempt {
+                    Test::Any(any) if any.len() <= MAX_EXEMPT => any,
+                    exempt => vec![exempt],
+                };
                 policy.set("exempt", list.iter().map(|test| test.condition().into()).collect::<Vec<Tree>>());
             }
             if let Some(why) = unknown {
@@ -195,6 +202,11 @@ impl Scope<'_> {
             policies.push(policy.into());
             names.push(name);
         }
+    }
+
+    /// True if its zone is used in one way only.
+    fn is_alone(&self) -> bool {
+        self.rules.iter().filter(|rule| rule.zone == self.rule.zone).count() < 2
     }
 
     /// Notes about what weir does otherwise with this limit.
@@ -286,9 +298,8 @@ impl Scope<'_> {
     /// A name for the policy: the zone's, and what is special if the zone is used in several ways.
     fn name(&self, taken: &[String]) -> String {
         let zone = self.zone.counters.clone();
-        let is_alone = self.rules.iter().filter(|rule| rule.zone == self.rule.zone).count() < 2;
         let first = match self.rule.excess {
-            _ if is_alone => zone,
+            _ if self.is_alone() => zone,
             Excess::Burst { at_once: 0, delayed: 0 } => format!("{zone}-no-burst"),
             Excess::Burst { at_once, delayed: 0 } => format!("{zone}-burst-{at_once}-nodelay"),
             Excess::Burst { at_once, delayed } => format!("{zone}-burst-{}", at_once.saturating_add(delayed)),

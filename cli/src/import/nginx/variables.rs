@@ -167,6 +167,16 @@ impl Expansion<'_, '_> {
             let source = joined(source);
             note_differences(&source, map, false, self.notes);
             if let [] | [Part::Text(_)] = source.as_slice() {
+                for entry in &entries {
+                    let unread =
+                        expression(&entry.name).and_then(|(pattern, case)| whole(pattern, case).err());
+                    if let Some(why) = unread {
+                        let why = format!(
+                            "weir cannot search for it ({why}), so its requests are taken for those of the next entries"
+                        );
+                        self.notes.add(Note::new(entry, why, "Write a condition for these requests by hand"));
+                    }
+                }
                 let text = if let [Part::Text(text)] = source.as_slice() { text.as_str() } else { "" };
                 let mut found = sorted(&entries, has_hosts).into_iter();
                 let found = found.find(|entry| is_entry(&entry.name, text, has_hosts));
@@ -282,6 +292,14 @@ pub fn note_differences(parts: &[Part], directive: &Directive, is_key: bool, not
             (None, None) if name == "http_host" && is_key => (
                 "nginx tells apart how clients write the host (`A.test`, `a.test:80`), and weir does not"
                     .into(),
+                "",
+            ),
+            (None, None) if name == "proxy_protocol_addr" => (
+                "nginx has the address of the PROXY protocol, and none without it; weir has the client's address".into(),
+                "Add the listener filter proxy_protocol to Envoy's listener",
+            ),
+            (None, None) if name == "scheme" => (
+                "Envoy tells it by its own listener, which may have no TLS where nginx had".into(),
                 "",
             ),
             (None, None) => continue,
@@ -494,6 +512,10 @@ pub fn is_set_test(variable: &str) -> Option<Test> {
 /// A name of a host, as servers and maps have it.
 pub fn host_test(name: &str, has_wildcards: bool) -> Test {
     let name = name.to_ascii_lowercase();
+    // Clients send international names as `xn--…`.
+    if !name.is_ascii() || name.starts_with('[') && !name.ends_with(']') {
+        return Test::NEVER;
+    }
     if has_wildcards {
         if let Some(domain) = name.strip_prefix('.') {
             return Test::Host(vec![domain.to_owned(), format!("*.{domain}")]);

@@ -126,9 +126,9 @@ impl Source {
         }
     }
 
-    /// A test on the value, which may have `*` in it for any text.
+    /// A test on the value, which may end in `*` for any text.
     pub fn is(&self, value: &str) -> Result<Test, String> {
-        let is_wild = value.contains('*');
+        let is_wild = value.ends_with('*');
         match self {
             Self::Fixed(None, test) => Ok(test.clone()),
             Self::Fixed(Some(own), test) => Ok(if matches(value, own) { test.clone() } else { Test::NEVER }),
@@ -143,12 +143,10 @@ impl Source {
             },
             Self::Path if is_wild => Ok(Test::Path(PathTest::regex(expression(value)))),
             Self::Path => Ok(Test::Path(PathTest::Exact(value.to_owned()))),
-            Self::Method if !is_wild && !value.bytes().any(|byte| byte.is_ascii_lowercase()) => {
+            Self::Method if !value.contains('*') && !value.bytes().any(|byte| byte.is_ascii_lowercase()) => {
                 Ok(Test::Method(vec![value.to_owned()]))
             }
-            Self::Host if !is_wild && !value.contains(':') => {
-                Ok(Test::Host(vec![value.to_ascii_lowercase()]))
-            }
+            Self::Host if !value.contains(['*', ':']) => Ok(Test::Host(vec![value.to_ascii_lowercase()])),
             Self::Value(kind, settings) => {
                 let mut test = settings.clone();
                 if is_wild {
@@ -163,9 +161,9 @@ impl Source {
     }
 }
 
-/// A regular expression for a value with `*`.
+/// A regular expression for a value. The service reads a `*` at its end only.
 fn expression(value: &str) -> String {
-    value.split('*').map(escaped).collect::<Vec<_>>().join(".*")
+    value.strip_suffix('*').map_or_else(|| escaped(value), |start| format!("{}.*", escaped(start)))
 }
 
 fn matches(value: &str, text: &str) -> bool {

@@ -80,6 +80,9 @@ pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filt
     let (mut found, mut last) = (Filter::default(), None);
     for document in documents {
         document.walk(&mut |entry| {
+            if entry.at(&["patch", "value", "typed_config"]).is_some_and(is_filter) {
+                note_chosen(entry, file, notes);
+            }
             if let Some(node) = entry.get("typed_config").filter(|node| is_filter(node)) {
                 notes.unread(file, node, FILTER);
                 notes.read(node);
@@ -221,6 +224,15 @@ pub fn note_patched(node: &Node, file: usize, notes: &mut Notes) {
     }
 }
 
+/// Notes about what a patch of Istio that adds a filter selects.
+pub fn note_chosen(node: &Node, file: usize, notes: &mut Notes) {
+    let listener = node.at(&["match", "listener"]);
+    let chain = listener.and_then(|of| of.get("filterChain"));
+    for (level, known) in [(listener, "filterChain"), (chain, "filter")] {
+        level.into_iter().for_each(|level| notes.unread(file, level, known));
+    }
+}
+
 /// The descriptors of a patch, as those of a virtual host with one route.
 fn of_patch(
     patch: &Patch<'_>,
@@ -316,7 +328,7 @@ fn domains(host: &Node) -> Domains {
 
 /// A domain without port is for all ports. weir's own test of hosts knows `*` only before a dot, and no ports.
 fn domain_test(name: &str) -> Test {
-    let has_port = name.contains(':');
+    let has_port = name.contains(':') || !name.is_ascii();
     if !has_port && !name.strip_prefix("*.").unwrap_or(name).contains('*') {
         return Test::Host(vec![name.to_owned()]);
     }

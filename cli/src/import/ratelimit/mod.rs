@@ -21,7 +21,8 @@ use crate::document::Node;
 use crate::tree::{Map, Tree};
 pub use entries::Source;
 pub use envoy::{
-    header_is, header_source, note_patched, note_selector, number, patched, percent, pseudo_header, routes,
+    header_is, header_source, note_chosen, note_patched, note_selector, number, patched, percent,
+    pseudo_header, routes,
 };
 use policies::Service;
 pub use policies::unit;
@@ -92,14 +93,20 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         .iter()
         .filter(|service| filter.domain.as_ref().is_none_or(|wanted| domain(service) == *wanted))
         .collect();
-    if let Some(other) =
-        services.iter().find(|service| !wanted.iter().any(|wanted| core::ptr::eq(*wanted, *service)))
-    {
+    let is_wanted = |service: &&Service<'_>| wanted.iter().any(|wanted| core::ptr::eq(*wanted, *service));
+    for other in services.iter().filter(|service| !is_wanted(service)) {
         let what = format!("domain: {}", domain(&other));
         let why = "Envoy's filter asks for another domain, so it is not imported";
         notes.add(Note::at(other.file, line(other.root, "domain"), &what, why, ""));
     }
     for (number, service) in wanted.iter().enumerate() {
+        if wanted.iter().take(number).any(|other| domain(other) != domain(service)) {
+            let what = format!("domain: {}", domain(service));
+            let why = "it is another domain than in the files before, for which another filter of Envoy may ask; the policies of all domains \
+                are for all requests";
+            let instead = "Import one domain at a time, or add `--envoy FILE`";
+            notes.add(Note::at(service.file, line(service.root, "domain"), &what, why, instead));
+        }
         if wanted.iter().take(number).any(|other| domain(other) == domain(service)) {
             let what = format!("domain: {}", domain(service));
             let why = "another file has this domain, too. The service merges them only with MERGE_DOMAIN_CONFIG, and then a value in one file \
@@ -137,9 +144,15 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         response.set("headers", if filter.has_headers { "x_ratelimit" } else { "none" });
     }
     if !response.is_empty() {
-        configuration.set("response", response);
+        configuration.set("response", response.clone());
     }
     let policies = found.into_iter().map(|mut policy| {
+        if policy.get("deny").is_some() {
+            // It stands in place of the response of all policies.
+            let mut own = response.clone();
+            own.set("deny_status", filter.status.unwrap_or(429));
+            policy.set("response", own);
+        }
         if filter.is_shadow && policy.get("mode").is_none() {
             policy.set("mode", "shadow");
         }

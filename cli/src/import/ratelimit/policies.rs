@@ -164,7 +164,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         }
         let rank = |node: &&'a Node| match value(node) {
             text if text.is_empty() => 2,
-            text if text.contains('*') => 1,
+            text if text.ends_with('*') => 1,
             _ => 0,
         };
         let mut sorted = same;
@@ -173,7 +173,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         for node in sorted {
             let text = value(node);
             let mut own = path.clone();
-            let shares = node.is_true("share_threshold") || !(text.is_empty() || text.contains('*'));
+            let shares = node.is_true("share_threshold") || !(text.is_empty() || text.ends_with('*'));
             let word = match &entry.source {
                 Source::Fixed(Some(own), _) if !shares => own,
                 _ => &text,
@@ -196,6 +196,25 @@ impl<'a, 'n> Policies<'a, 'n> {
                 let why = "only Envoy's routes say which requests have it; the policy is for all requests";
                 let instead = "Add `--envoy FILE`, or a `match` to the policy";
                 self.notes.add(Note::at(service.file, line, &what, why, instead));
+            }
+            let guessed = match &entry.source {
+                Source::Fixed(None, _) if text.is_empty() => {
+                    "only Envoy's routes say which requests have which value; the policy is for all requests, and counts all values together"
+                }
+                Source::Address(Address::Any) if !shares => {
+                    "only Envoy's routes say how many bits of an address it has; the policy counts each whole address"
+                }
+                _ => "",
+            };
+            if !guessed.is_empty() && self.sources.iter().all(|(key, _)| *key != entry.key) {
+                let what = format!("key: {}", entry.key);
+                self.notes.add(Note::at(
+                    service.file,
+                    line(node, "key"),
+                    &what,
+                    guessed,
+                    "Add `--envoy FILE`",
+                ));
             }
             own.requests = own.requests.and(test.clone());
             if !is_unknown {
@@ -379,7 +398,6 @@ fn policy(made: &Made<'_>, limit: &Node, (name, counters): (&str, Option<String>
     }
     if units == 0 {
         policy.set("deny", vec![Tree::from(Map::new())]);
-        policy.set("response", Map::from([("deny_status", 429_u64.into())]));
     }
     // One that costs nothing would deny nothing.
     if made.hits == Some(0) || made.node.is_true("shadow_mode") || made.node.is_true("quota_mode") {

@@ -85,4 +85,12 @@ fn operators_who_set_overrides_at_once_learn_of_each_other() {
         let value = world.says(&["GET", "edge:{api|ann}:override"]);
         assert!((1..=4).any(|operator| value.contains(&format!(":{}}}", 10 * round + operator))), "{value}");
     }
+    // Each change began with what the one before it had written: none was overwritten unseen.
+    let (_, audit, _) = world.run(&["audit", "FILE", "--json"]);
+    let rows: Vec<serde_json::Value> =
+        audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(rows.len() >= 5, "{audit}");
+    for pair in rows.windows(2) {
+        assert_eq!(pair[1]["before"], pair[0]["change"], "{audit}");
+    }
 }
