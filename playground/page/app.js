@@ -122,8 +122,9 @@ function examine(editor) {
 // ---- Traffic
 const form = $("traffic");
 const handles = () => Object.fromEntries(Object.entries(plain).map(([name, value]) => {
-  const { value: given } = form.elements[name];
-  return [name, typeof value === "number" ? Math.max(0, Number(given) || 0) : given];
+  const { value: given, min, max } = form.elements[name];
+  // A field is empty while its number is typed, and a link may have any.
+  return [name, typeof value === "number" ? Math.min(Number(max), Math.max(Number(min), Number(given) || 0)) : given];
 }));
 function setHandles(values) {
   for (const [name, value] of Object.entries({ ...plain, ...values })) form.elements[name].value = value;
@@ -151,15 +152,24 @@ function planned(of) {
     const between = 1000 / of.rate;
     for (let at = between * client / clients; at < of.seconds * 1000 && turn <= MOST; at += between) all.push({ at: Math.round(at), client, turn: turn++, attempt: 0 });
   }
-  return all.sort((one, other) => one.at - other.at || one.client - other.client);
+  // Others are never taken: one more says that there are more.
+  return all.sort((one, other) => one.at - other.at || one.client - other.client).slice(0, MOST + 1);
 }
 // Runs the traffic under a configuration. `watched` is the client whose limits are looked at over time.
 function simulate(editor, of, watched) {
   const lab = new Lab(editor.name, editor.area.value);
   const waiting = planned(of), events = [], left = [], end = of.seconds * 1000, STEPS = 120;
+  const turns = Math.min(of.path.trim().split(/\s+/).length, 8);
   const probe = (at) => {
-    const { policies } = JSON.parse(lab.explain(line(of, { client: watched, turn: 0, at }), true));
-    left.push({ at, limits: policies.flatMap((policy) => (policy.asked?.limits ?? []).map((limit) => ({ ...limit, policy: policy.policy }))) });
+    const limits = new Map();
+    for (let turn = 0; turn < turns; turn++) {
+      const { policies } = JSON.parse(lab.explain(line(of, { client: watched, turn, at }), true));
+      for (const { policy, asked } of policies) for (const limit of asked?.limits ?? []) {
+        // Of a limit of each path, that of the first path.
+        if (!limits.has(`${policy} ${limit.name}`)) limits.set(`${policy} ${limit.name}`, { ...limit, policy });
+      }
+    }
+    left.push({ at, limits: [...limits.values()] });
   };
   let step = 0;
   while (waiting.length && events.length < MOST) {
@@ -171,8 +181,10 @@ function simulate(editor, of, watched) {
     if (!event.decision.allowed && event.client <= of.retrying && event.attempt < 5) {
       const wait = of.retry === "soon" ? 100 : Math.max(1, event.decision.retry_after_ms ?? 1000);
       const again = { ...event, at: event.at + wait, attempt: event.attempt + 1 };
-      const place = waiting.findIndex((other) => other.at > again.at);
-      if (again.at < end) waiting.splice(place < 0 ? waiting.length : place, 0, again);
+      if (again.at < end) {
+        const place = waiting.findIndex((other) => other.at > again.at);
+        waiting.splice(place < 0 ? waiting.length : place, 0, again);
+      }
     }
   }
   for (; step <= STEPS && !waiting.length; step++) probe(Math.max(Math.round(end * step / STEPS), events.at(-1)?.at ?? 0));
@@ -187,7 +199,8 @@ function explained(editor, events, place) {
   const { answer } = JSON.parse(lab.explain(events[place].line, true)), why = lab.explain(events[place].line, false);
   lab.free();
   const headers = (answer.headers ?? []).map(({ name, value }) => `${name}: ${value}`);
-  if (answer.admitted) return { why, text: [answer.delay_ms ? `Held for ${answer.delay_ms} ms, then the upstream's response, with` : "The upstream's response, with", ...headers].join("\n") };
+  const end = headers.length ? ", with" : ", to which weir adds nothing";
+  if (answer.admitted) return { why, text: [`${answer.delay_ms ? `Held for ${answer.delay_ms} ms, then the` : "The"} upstream's response${end}`, ...headers].join("\n") };
   const first = answer.status ? `HTTP status ${answer.status}` : `gRPC status ${answer.grpc_status}: ${answer.grpc_message}`;
   if (answer.grpc_retry_pushback_ms != null) headers.push(`grpc-retry-pushback-ms: ${answer.grpc_retry_pushback_ms}`);
   return { why, text: [first, ...headers, ...(answer.body ? ["", answer.body] : [])].join("\n") };
@@ -199,7 +212,7 @@ const count = (events, kind) => events.filter((event) => kindOf(event) === kind)
 // ---- Charts
 // The columns over time.
 const BINS = 40;
-const seconds = (ms) => `${Number((ms / 1000).toPrecision(3))} s`;
+const seconds = (ms) => `${Number((ms / 1000).toFixed(3)).toLocaleString("en", { maximumFractionDigits: 3 })} s`;
 const round = (most) => { const unit = 10 ** Math.floor(Math.log10(Math.max(most, 1))); return [1, 2, 5, 10].map((by) => by * unit).find((end) => end >= most); };
 // The frame of a chart: axes with units, and a scale for each.
 function frame(width, height, end, most, unit, label, draw) {
@@ -256,6 +269,7 @@ function draw() {
   const most = round(Math.max(1, ...whole.map(({ result }) => tallest(result))));
   $("results").className = `sides ${runs.length > 1 ? "two" : ""}`;
   const width = Math.max(280, Math.floor(parseFloat(getComputedStyle($("results")).gridTemplateColumns) || 0));
+  const open = [...$("results").querySelectorAll("details")].map((each) => each.open);
   $("results").innerHTML = runs.map(({ editor, result, wrong }) => {
     const title = `<h3>${editor.name}</h3>`;
     // The list below the editor says an error of the configuration.
@@ -273,6 +287,7 @@ function draw() {
       <h3>Left in each limit of client ${$("client").value}</h3><p class="quiet">Each line shows how many units the client could still use at that time.</p>${charts.join("") || '<p class="quiet">No limit applies to it.</p>'}
       <details><summary>What <code>weir replay</code> prints</summary><pre class="report" tabindex="0">${escaped(result.report)}</pre></details></div>`;
   }).join("");
+  $("results").querySelectorAll("details").forEach((each, n) => { each.open = open[n] ?? false; });
   const first = whole[0]?.result.events ?? [];
   const event = first[chosen ?? 0];
   $("chosen").textContent = event ? `request ${grouped((chosen ?? 0) + 1)} of ${grouped(first.length)}, of client ${event.client} at ${seconds(event.at)}` : "";
@@ -285,6 +300,7 @@ function run() {
   form.hidden = log !== null;
   $("page").replaceChildren();
   $("results").hidden = log !== null;
+  for (const id of ["trace", "traced"]) $(id).hidden = log !== null;
   if (log) {
     $("choice").hidden = true;
     return showLog();
@@ -297,6 +313,7 @@ function run() {
     try { return { editor, result: simulate(editor, of, client) }; } catch (error) { return { editor, wrong: error.message ?? String(error) }; }
   });
   $("choice").hidden = runs.every(({ result }) => !result);
+  $("trace").disabled = runs.every(({ result }) => !result?.events.length);
   const happened = new Set(runs.flatMap(({ result }) => result?.events ?? []).map(kindOf));
   for (const each of document.querySelectorAll(".legend span")) each.hidden = !happened.has(each.firstElementChild.className);
   const events = runs.find(({ result }) => result)?.result.events ?? [];
@@ -331,8 +348,13 @@ function later() { clearTimeout(timer); timer = setTimeout(run, 200); }
 
 async function readLog(file) {
   if (!file) return;
-  log = { name: file.name, text: await file.text() };
   $("summary").textContent = `Replaying ${file.name}…`;
+  try {
+    log = { name: file.name, text: await file.text() };
+  } catch (error) {
+    $("summary").textContent = `${file.name} cannot be read: ${error.message}`;
+    return;
+  }
   setTimeout(run, 20);
 }
 
@@ -365,25 +387,30 @@ function choosePreset(name) {
   setConfigs([text, ...(editors[1] ? [editors[1].area.value] : [])]);
   setHandles(recipes[name]);
   [log, chosen] = [null, null];
+  $("log").value = "";
   run();
 }
 async function open() {
   const fragment = location.hash.slice(1);
+  let wrong = "";
   if (fragment) {
     try {
       const state = await unpacked(fragment);
+      if (!state.configs.length) throw new Error("it has no configuration");
       setConfigs(state.configs);
       setHandles(state.traffic);
       own();
       [log, chosen] = [null, Number(state.request) || 0];
+      $("log").value = "";
       $("client").innerHTML = `<option>${Number(state.client) || 1}</option>`;
       return run();
     } catch {
-      $("summary").textContent = "The link cannot be read.";
+      wrong = "The link cannot be read. What follows is a recipe. ";
     }
   }
   choosePreset("per-key-and-address");
   $("preset").value = "per-key-and-address";
+  if (wrong) $("summary").prepend(wrong);
 }
 
 // ---- Begin
@@ -403,9 +430,10 @@ async function begin() {
   $("client").addEventListener("change", run);
   $("log").addEventListener("change", () => readLog($("log").files[0]));
   $("forget").addEventListener("click", () => { log = null; $("log").value = ""; run(); $("log").focus(); });
-  addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
+  const hasFile = (event) => event.dataTransfer.types.includes("Files");
+  addEventListener("dragover", (event) => { if (hasFile(event)) { event.preventDefault(); document.body.classList.add("dropping"); } });
   addEventListener("dragleave", () => document.body.classList.remove("dropping"));
-  addEventListener("drop", (event) => { event.preventDefault(); document.body.classList.remove("dropping"); readLog(event.dataTransfer.files[0]); });
+  addEventListener("drop", (event) => { if (hasFile(event)) { event.preventDefault(); document.body.classList.remove("dropping"); readLog(event.dataTransfer.files[0]); } });
   $("share").addEventListener("click", async () => {
     const link = `${location.href.split("#")[0]}#${await packed()}`;
     try { history.replaceState(null, "", link); } catch { /* The page is of a file. */ }
@@ -424,6 +452,7 @@ async function begin() {
   });
   addEventListener("hashchange", open);
   addEventListener("error", ({ message }) => { $("summary").textContent = `The page has failed: ${message}. Load it again.`; });
+  addEventListener("unhandledrejection", ({ reason }) => { $("summary").textContent = `The page has failed: ${reason?.message ?? reason}. Load it again.`; });
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; if (!log) draw(); } });
   await open();
