@@ -508,7 +508,8 @@ fn expiry(redis: &Redis, limit: Limit, brought: Option<Micros>) -> Result<(), Fa
             let permits: Vec<_> = receipt.permits(permits).collect();
             store.release(brought, &permits);
             let asked = store.check(brought, NONE);
-            lives(&mut store, brought, began, &[&asked])?;
+            // The permits that are left may be of an earlier expiry; the key keeps that of the receipt.
+            lives(&mut store, brought, began, &[&asked, &receipt])?;
         }
     }
     Ok(())

@@ -381,7 +381,7 @@ fn holds_with_bans(
     bans: impl Strategy<Value = [Option<Ban>; 2]>,
     step: impl Strategy<Value = Step>,
 ) {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     let store = Loaded::new(&server);
     let histories = (limits, bans, prop::collection::vec(step, 1..60));
     hold(cases, &histories, |(limits, bans, steps)| runs_alike(&store, &limits, &bans, &steps));
@@ -464,7 +464,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
 
     #[test]
     fn in_histories_that_chance_seldom_finds() {
-        let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+        let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
         let store = Loaded::new(&server);
         let (second, hour) = (Micros::from_secs(1), Micros::from_secs(3_600));
         let (half, half_an_hour, day) = (500_000, 1_800_000_000, 86_400_000_000);
@@ -587,7 +587,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
     #[test]
     fn of_buckets_of_two_sizes() {
         const TEN_YEARS: i64 = 316_224_000_000_000;
-        let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+        let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
         let store = Loaded::new(&server);
         let second = 1_000_000;
         for (units, more) in [1, MANY].into_iter().flat_map(|units| [(units, -1), (units, 0), (units, 1)]) {
@@ -734,7 +734,7 @@ fn own_limits_count(
 
 #[test]
 fn own_limits_of_a_subject_replace_the_configured_ones() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     let store = Loaded::new(&server);
     let counts =
         || prop::option::of((count(), count(), prop_oneof![Just(0), count()]).prop_map(<[u64; 3]>::from));
@@ -1052,7 +1052,7 @@ fn the_pure_limits_keep_the_laws() {
 
 #[test]
 fn the_lua_keeps_the_laws() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     lawful(Some(&server), 300);
 }
 
@@ -1304,7 +1304,7 @@ fn the_pure_limits_conserve_what_is_refunded() {
 
 #[test]
 fn the_lua_conserves_what_is_refunded() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     conserving(Some(&server), 400);
 }
 
@@ -1546,7 +1546,7 @@ fn refunds_let_through_no_more_than_stated_when_the_clock_goes_back() {
 
 #[test]
 fn refunds_of_the_lua_let_through_no_more_than_stated_when_the_clock_goes_back() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     refunding_when_the_clock_goes_back(Some(&server), 400);
 }
 
@@ -1580,7 +1580,7 @@ fn refunded_into_a_window_that_comes_twice(new: &mut dyn FnMut(Limit) -> Box<dyn
 #[test]
 fn a_refund_into_a_window_that_comes_twice_lets_through_what_is_refunded_once() {
     refunded_into_a_window_that_comes_twice(&mut |limit| Box::new(Pure(vec![limit], Subject::default())));
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     refunded_into_a_window_that_comes_twice(&mut |limit| Box::new(Store::new(&server, vec![limit])));
 }
 
@@ -1699,6 +1699,6 @@ fn the_pure_limit_counts_different_values() {
 
 #[test]
 fn the_lua_counts_different_values() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     values_hold(Some(&server), 500);
 }

@@ -145,7 +145,7 @@ fn what_another_size_denies_changes_no_state() {
 
 #[test]
 fn what_another_size_denies_changes_no_state_in_redis() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     traceless(Some(&server), 400);
 }
 
@@ -225,7 +225,7 @@ fn no_order_of_sizes_lets_more_through_than_the_largest() {
 
 #[test]
 fn no_order_of_sizes_lets_more_through_than_the_largest_in_redis() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     conserving(Some(&server), 400);
 }
 
@@ -261,7 +261,7 @@ fn no_order_of_three_sizes_lets_more_through_than_the_largest() {
 
 #[test]
 fn no_order_of_three_sizes_lets_more_through_than_the_largest_in_redis() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     conserving_three(Some(&server), 400);
 }
 
@@ -387,7 +387,7 @@ fn a_smaller_size_now_and_then_lets_no_more_through() {
 /// An operator makes a subject's own bucket smaller and larger again.
 #[test]
 fn an_override_that_comes_and_goes_lets_no_more_through() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let Some(server) = Redis::start() else { return weir_support::not_tested("no redis-server here") };
     let day = Micros::from_secs(86_400);
     let limits: Vec<Limit> = vec![
         TokenBucket::new(50, 50, day, Refill::Stepwise, 0).unwrap().into(),
