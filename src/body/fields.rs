@@ -218,7 +218,8 @@ pub fn folded(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
 
 /// True if some server takes a parameter, a cookie or a field of this other name, decoded, for the wanted one. PHP ends a name at a zero
 /// byte, drops spaces before it, makes a list of `user[]`, and reads `.`, a space and a `[` without its end as `_`. Rails and Express read
-/// `[user]` as `user`. ASP.NET ignores the case of names. Some servers drop a byte order mark, or spaces after a name.
+/// `[user]` as `user`. ASP.NET ignores the case of names. Some servers drop a byte order mark, or spaces after a name. A name with
+/// [odd brackets](has_odd_brackets) is taken for each list of what stands before them.
 pub fn is_taken_for(name: impl Iterator<Item = u8> + Clone, wanted: &[u8]) -> bool {
     let mut rest = plain(name.clone());
     let is_alike = plain(wanted.iter().copied()).all(|byte| rest.next().map(loosely) == Some(loosely(byte)))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `counters`: policies that count under one name. Their limits, bans and regions must be the same: one limit cannot read the state of another. There are two
-//! exceptions. Leaky buckets of one rate have a time as their state, and differ only in how far it may be ahead. The state of `concurrency`
-//! limits of one ttl is the permits that are held.
+//! `counters`: policies that count under one name. Their limits, bans and regions must be the same: one limit cannot read the state of
+//! another. There are two exceptions. Leaky buckets of one rate have a time as their state, and differ only in how far it may be ahead. The
+//! state of `concurrency` limits of one ttl is the permits that are held.
 
 use std::rc::Rc;
 

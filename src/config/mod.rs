@@ -215,8 +215,8 @@ pub enum Evaluation {
 pub struct BeforeBody {
     /// The client's network: the address, of IPv6 the /64. `None` if that is not known.
     pub client: Option<Network>,
-    /// The checks of the policies that need nothing of the body. If one is denied that is enforced, so is the request, but for those of
-    /// [`Across::Share`]: other regions may lend what they lack.
+    /// The checks of the policies that need nothing of the body. If an enforced one is denied, the request is denied. A check of
+    /// [`Across::Share`] denies nothing yet, because other regions may lend what it lacks.
     pub checks: InlineVec<Check>,
     /// The first enforced policy that needs the body, if one does: if the body is late, the response is that of this policy.
     pub waits_for: Option<usize>,

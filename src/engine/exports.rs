@@ -22,7 +22,7 @@ impl Engine {
         self.stores.take_failures()
     }
 
-    /// The number of open breakers: that of a store counts as one, as does that of each 64th of its slots.
+    /// The number of open breakers of all stores. A store has one for all of its slots, and one for each 64th of them.
     #[must_use]
     pub fn open_breakers(&self) -> u64 {
         self.stores.iter().map(|store| store.open_breakers()).sum()

@@ -111,7 +111,7 @@ impl Awaited {
     }
 }
 
-/// True if a denial of this check rejects a request whatever its body has: other regions may lend what a share lacks.
+/// True if a denial of this check rejects the request, whatever its body has. A share is not certain: other regions may lend what it lacks.
 fn is_certain(config: &Config, check: &Check) -> bool {
     check.mode == Mode::Enforce && config.regions_of(check) != Across::Share
 }

@@ -64,7 +64,7 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// True if its pause has been over for this long, and nobody has asked since.
+    /// True if its pause ended at least `span` ago, and no request has asked since then.
     pub fn is_unasked(&self, span: Micros, now: Micros) -> bool {
         matches!(self.state, State::Open { until, .. } if until.plus(span) <= now)
     }

@@ -51,7 +51,8 @@ pub struct Outage {
     pub slots: Option<u32>,
 }
 
-/// Slots that nobody asks about for this long after their pause are no outage: perhaps nobody ever asks again.
+/// A breaker opens, its pause ends, and for this long no request asks about its slots: then it counts as no outage, because perhaps none ever
+/// will. It stays open until a request asks.
 const UNASKED: Micros = Micros::from_secs(10);
 
 /// See the [module](self).
@@ -75,7 +76,7 @@ impl Breakers {
         self.ticked = now;
     }
 
-    /// The open breakers of slots that somebody asks about.
+    /// The open breakers of slots about which requests ask: those that count as an outage.
     fn open_parts(&self) -> impl Iterator<Item = &Breaker> + Clone {
         let parts = self.parts.iter().map(|(_, part)| part);
         parts.filter(|part| part.is_open() && !part.is_unasked(UNASKED, self.ticked))
@@ -225,7 +226,7 @@ impl Breakers {
         self.store.is_open()
     }
 
-    /// The number of open breakers, without those of slots that nobody asks about.
+    /// The number of open breakers. It does not include the slots about which no request has asked for [`UNASKED`].
     pub fn open(&self) -> u64 {
         let parts = self.open_parts().count() as u64;
         parts.saturating_add(u64::from(self.store.is_open()))
@@ -299,6 +300,39 @@ mod tests {
             breakers.answered(tag);
         }
         assert!(breakers.all_healthy());
+    }
+
+    /// Two parts fail, and requests ask about one of them only.
+    #[test]
+    fn slots_about_which_no_request_asks_are_no_outage_and_stay_open() {
+        let (parts, mut now) = (tags(), Micros::from_secs(1));
+        let (asked, unasked) = (parts[&5][0].as_slice(), parts[&40][0].as_slice());
+        let mut breakers = Breakers::new(7);
+        for batch in 1..=3 {
+            breakers.refused([asked, unasked].into_iter(), batch, now);
+        }
+        assert_eq!(breakers.open(), 2);
+        for batch in 4..504 {
+            now = now.plus(Micros::from_secs(1));
+            breakers.tick(now);
+            if breakers.slots_admit(asked, now) {
+                breakers.request_waits(asked, 1, now);
+                breakers.batch_sent(batch, std::iter::once((asked, 1)), now);
+                breakers.refused(std::iter::once(asked), batch, now);
+            }
+        }
+        let slots = |breakers: &Breakers| breakers.outage(now).and_then(|outage| outage.slots);
+        assert_eq!((breakers.open(), slots(&breakers)), (1, Some(1)));
+        assert!(breakers.slots(unasked) == Slots::Suspect && !breakers.all_healthy(), "it is not forgotten");
+        // It is asked about again, and fails.
+        assert!(breakers.slots_admit(unasked, now));
+        breakers.request_waits(unasked, 2, now);
+        breakers.batch_sent(504, std::iter::once((unasked, 2)), now);
+        assert!(!breakers.slots_admit(unasked, now), "one probe");
+        breakers.refused(std::iter::once(unasked), 504, now);
+        assert_eq!((breakers.open(), slots(&breakers)), (2, Some(2)));
+        [asked, unasked].into_iter().for_each(|tag| breakers.answered(tag));
+        assert_eq!((breakers.open(), slots(&breakers)), (0, None));
     }
 
     /// A generator that is at zero stays there.
