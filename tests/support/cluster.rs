@@ -191,6 +191,19 @@ pub fn call(redis: &mut Connection, words: &[&str]) -> String {
     String::from_utf8_lossy(&redis.call(&words)).into_owned()
 }
 
+/// Waits until this many replicas have all that the primary has written. `WAIT` would wait only for what its own connection wrote.
+pub fn are_replicated(primary: &mut Connection, replicas: usize) {
+    eventually("the replicas to have all writes", || {
+        let info = call(primary, &["INFO", "replication"]);
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        let written = info.lines().find_map(|line| number(line.strip_prefix("master_repl_offset:")?))?;
+        let of_replicas = info.lines().filter(|line| line.starts_with("slave"));
+        let offsets = of_replicas
+            .filter_map(|line| line.split(',').find_map(|part| number(part.strip_prefix("offset=")?)));
+        (offsets.filter(|offset| *offset >= written).count() == replicas).then_some(())
+    });
+}
+
 fn ok(redis: &mut Connection, words: &[&str]) {
     assert_eq!(call(redis, words), "+OK\r\n", "{words:?}");
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use weir::policy::key::{JOURNAL, Tag, slot};
 
 use crate::every_worker_asks_again;
-use crate::support::cluster::{Cluster, call};
+use crate::support::cluster::{Cluster, are_replicated, call};
 use crate::support::envoy::{Envoy, Template};
 use crate::support::eventually;
 use crate::support::http::{self, Request};
@@ -220,12 +220,8 @@ fn a_replica_takes_over() {
         Shards::start(r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 2}"#, true);
     let users = users(30, &shards);
     assert_eq!(shards.burst(users.iter().map(String::as_str)), vec![200; 30]);
-    for (index, node) in shards.cluster.nodes.iter().take(3).enumerate() {
-        assert_eq!(
-            call(&mut node.connect(), &["WAIT", "1", "10000"]),
-            ":1\r\n",
-            "node {index} is replicated"
-        );
+    for node in shards.cluster.nodes.iter().take(3) {
+        are_replicated(&mut node.connect(), 1);
     }
     shards.cluster.nodes[0].stop();
     let (orphaned, others): (Vec<_>, Vec<_>) = users.iter().partition(|user| shards.home(user) == 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A primary and its replicas under Redis Sentinel: `envoy/sentinel.yaml` and `envoy/native-sentinel.yaml`.
 
-use crate::support::cluster::call;
+use crate::support::cluster::{are_replicated, call};
 use crate::support::envoy::Envoy;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
@@ -111,11 +111,7 @@ fn the_primary_is_followed() {
     let status = || http::send(envoy.address("edge"), &as_user("ann")).expect("a response").status;
     assert_eq!([(); 6].map(|()| status()), [200; 6]);
     assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 0);
-    assert_eq!(
-        call(&mut nodes[0].connect(), &["WAIT", "2", "10000"]),
-        ":2\r\n",
-        "what was taken is replicated"
-    );
+    are_replicated(&mut nodes[0].connect(), 2);
 
     sentinel.waits(500);
     nodes[0].stop();
