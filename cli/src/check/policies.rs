@@ -128,7 +128,7 @@ fn literal(at: &str, condition: &Condition) -> Option<(String, String, &'static 
             let text = pattern.exact.text();
             let is_open =
                 text.starts_with('^') && text.ends_with(|last: char| last.is_alphanumeric() || last == '/');
-            let reason = format!("the whole path has to match, so `{text}` matches no longer one");
+            let reason = format!("the whole path has to match, so `{text}` does not match a longer path");
             is_open.then(|| (at.to_owned(), reason, "Write `prefix`, or end the expression with `.*` or `$`"))
         }
         _ => None,
