@@ -15,6 +15,7 @@ use super::notes::{Note, Notes};
 use super::{Imported, Object, Output};
 use crate::document::{Node, Origin, Place};
 use crate::source::Source as File;
+use weir::config::nearest;
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 
@@ -320,16 +321,13 @@ impl<'a> Object<'a> {
             notes.read(value);
             let said = match name {
                 _ if self.is_true("canary") && name.starts_with("limit-") => {
-                    Some(("the controller takes the limits of a canary from the Ingress beside it", ""))
+                    let why = "the controller takes the limits of a canary from the Ingress beside it";
+                    Some((why, String::new()))
                 }
                 _ if LIMITS.contains(&name) => None,
-                _ => elsewhere(name, value).or_else(|| {
-                    let is_like = ["limit", "rps", "rpm", "burst"].iter().any(|word| name.contains(word));
-                    is_like.then_some((
-                        "the controller has no such annotation, so it limits nothing",
-                        "Correct its name",
-                    ))
-                }),
+                _ => elsewhere(name, value)
+                    .map(|(why, instead)| (why, instead.to_owned()))
+                    .or_else(|| misspelt(name)),
             };
             if let Some((why, instead)) = said {
                 notes.add(Note::at(self.file, place.line, name, why, instead));
@@ -424,6 +422,16 @@ impl<'a> Object<'a> {
         }
         found
     }
+}
+
+/// Says that the controller has no annotation of this name, if the name is like that of a limit.
+fn misspelt(name: &str) -> Option<(&'static str, String)> {
+    let lower = name.to_ascii_lowercase();
+    let names = LIMITS.into_iter().chain(["limit-rate", "limit-rate-after"]);
+    let meant = nearest(&lower, names).map(|meant| format!(" (did you mean {meant:?}?)"));
+    let is_like = meant.is_some() || ["limit", "rps", "rpm", "burst"].iter().any(|word| lower.contains(word));
+    let instead = format!("Correct its name{}", meant.unwrap_or_default());
+    is_like.then_some(("the controller has no such annotation, so it limits nothing", instead))
 }
 
 /// Says why a setting of the controller that limits is not imported, and what to do instead.

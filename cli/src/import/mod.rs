@@ -243,7 +243,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A text at a place, for the form of a configuration that is made of objects.
+/// A string at a place, for a configuration that is made of objects.
 fn text(place: Place, text: &str) -> Node {
     Node::new(place, Content::Scalar(text.into()))
 }
@@ -277,7 +277,7 @@ fn roots_of<'a>(files: &'a [File], made: &'a [Node]) -> Vec<(usize, &'a Node)> {
         .collect()
 }
 
-/// A text as the body of a rejection: a word in braces is none of weir's placeholders.
+/// A string as the body of a rejection. A word in braces gets a second brace, so that weir does not read it as a placeholder.
 fn body(text: &str) -> String {
     let mut found = String::new();
     for (place, next) in text.char_indices() {

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::nginx::Directive;
-use crate::document::{Content, Node};
+use crate::document::{Content, Node, Syntax};
 use crate::source::Source;
 use crate::words::printable;
 
@@ -144,6 +144,13 @@ impl Notes {
         if is_limit(kind) {
             return self.add(rest(file, node.place.line, kind));
         }
+        if let Some((line, name)) = patched(node) {
+            if OTHERS.iter().any(|end| name.ends_with(end)) {
+                self.add(elsewhere(file, line, &name));
+            } else if is_limit(&name) || name.contains("limit") {
+                self.add(rest(file, line, &name));
+            }
+        }
         for (name, place, value) in node.fields() {
             if [
                 "include_vh_rate_limits",
@@ -154,6 +161,14 @@ impl Notes {
             .contains(&name.as_str())
                 || self.read.contains(&core::ptr::from_ref(value))
             {
+                continue;
+            }
+            // A kustomization has patches as strings, too.
+            if let Some(text) = value.text().filter(|_| name == "patch") {
+                for mut patch in Node::parse(text, Syntax::Yaml).unwrap_or_default() {
+                    patch.moved(&|_| *place);
+                    self.rest_of(file, &patch, false);
+                }
                 continue;
             }
             // The name of a plugin or a filter counts; a cluster or a route may have any name.
@@ -262,7 +277,7 @@ impl Notes {
 }
 
 /// Words for limits of requests, without what separates their parts.
-const LIMITS: [&str; 10] = [
+const LIMITS: [&str; 11] = [
     "ratelimit",
     "limitcount",
     "limitreq",
@@ -273,6 +288,7 @@ const LIMITS: [&str; 10] = [
     "throttl",
     "inflightreq",
     "serviceprotection",
+    "adaptiveconcurrency",
 ];
 
 /// The ends of annotations that name what a controller runs: the plugins of Kong, a configuration of APISIX's plugins, the middlewares of
@@ -280,11 +296,18 @@ const LIMITS: [&str; 10] = [
 const OTHERS: [&str; 4] = ["/plugins", "/plugin-config-name", ".middlewares", "nginx.org/policies"];
 
 /// True if a setting of this name limits requests.
-fn is_limit(name: &str) -> bool {
+pub fn is_limit(name: &str) -> bool {
     let letters: String = name.chars().filter(|next| next.is_alphanumeric()).collect();
     let letters = letters.to_ascii_lowercase();
     // Headers such as x-ratelimit-limit tell of limits only.
     !letters.starts_with("xratelimit") && LIMITS.iter().any(|word| letters.contains(word))
+}
+
+/// The annotation that a JSON patch of kustomize writes, and its line: `path: /metadata/annotations/NAME`, where `~1` is a slash.
+fn patched(node: &Node) -> Option<(usize, String)> {
+    let (place, path) = node.field("path")?;
+    let name = path.text()?.strip_prefix("/metadata/annotations/")?;
+    (node.text_of("op") != "remove").then(|| (place.line, name.replace("~1", "/").replace("~0", "~")))
 }
 
 /// A note about an annotation that names what another controller runs.
@@ -308,7 +331,8 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
         }
         _ if what.starts_with("konghq.com/") => "Import it with `weir import kong`",
         _ if what.starts_with("nginx.ingress.") => {
-            "Import the Ingress that has it with `weir import ingress`; of a chart, import what `helm template` prints"
+            "Import the Ingress that has it with `weir import ingress`; of a chart, import what `helm template` prints, and of a kustomization \
+                what `kubectl kustomize` prints"
         }
         _ if ["limit-count", "limit-req", "limit-conn"].contains(&what) => {
             "Import the ApisixRoutes, or what `adc dump` prints, with `weir import apisix`"
@@ -319,6 +343,9 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
         "rate_limits" => "Import it with `weir import ratelimit --envoy`",
         _ if what.ends_with(".RateLimit") || what.ends_with("http.ratelimit") => {
             "Import it with `weir import ratelimit --envoy`"
+        }
+        _ if what.contains("adaptive_concurrency") => {
+            "Leave it in Envoy: no limit of weir follows the latency. The algorithm `concurrency` limits to a number"
         }
         _ if what.contains(".network.") || what.contains(".listener.") => {
             "It limits connections, so leave it in Envoy"

@@ -545,7 +545,7 @@ pub fn without_port(host: &str) -> &str {
     host.rsplit_once(':').filter(ends_in_port).map_or(host, |(host, _)| host)
 }
 
-/// A text in which nothing is an operator of regular expressions.
+/// Escapes the operators of regular expressions in a string.
 pub fn escaped(text: &str) -> String {
     regex_lite::escape(text)
 }

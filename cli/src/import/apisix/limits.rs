@@ -227,14 +227,27 @@ impl<'n> Writer<'n> {
         let text = config.text_of("key");
         let text = if text.is_empty() { "remote_addr" } else { text };
         let is_template = is_rule || config.text_of("key_type") == "var_combination";
-        let names = if is_template { variables(text) } else { vec![(text, false)] };
-        if is_rule && names.is_empty() {
-            let why = "APISIX skips a rule whose key has no variable, so it is not imported";
-            self.note(plugin, "key", why, "");
-        }
         if config.text_of("key_type") == "constant" {
             let literal = Map::from([("literal", text.into())]);
             return Some(Key { parts: vec![literal.into()], is_there: Test::Always, is_unknown: false });
+        }
+        let mut names = if is_template { variables(text) } else { vec![(text, false)] };
+        let is_nobody = |(name, has_default): &(&str, bool)| {
+            *name == "consumer_name" && !places.finds_consumers && !has_default
+        };
+        if names.iter().any(is_nobody) {
+            names.retain(|of| !is_nobody(of));
+            let why = if names.is_empty() && !is_rule {
+                names.push(("remote_addr", false));
+                "APISIX counts an address where no authentication names a consumer, and these files have none for its requests"
+            } else {
+                "the consumer's name is empty where no authentication says it, and these files have none for its requests"
+            };
+            self.note(plugin, "key", why, "If another file has it, import both");
+        }
+        if is_rule && names.is_empty() {
+            let why = "APISIX skips a rule whose key has no variable, so it is not imported";
+            self.note(plugin, "key", why, "");
         }
         // Without a variable, all are empty.
         let mut key = Key { parts: Vec::new(), is_there: Test::NEVER, is_unknown: false };
@@ -408,7 +421,7 @@ fn fraction(text: &str) -> Option<(u64, u64)> {
     (1..=MAX_UNITS).contains(&count).then_some((count, seconds))
 }
 
-/// A rate in the shortest unit of which it has a whole number.
+/// A rate in the shortest unit that makes its count a whole number.
 fn rate_of(count: u64, seconds: u64) -> String {
     let units = [("s", 1), ("m", 60), ("h", 3_600)];
     let whole = units.into_iter().find_map(|(unit, length)| {

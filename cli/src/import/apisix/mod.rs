@@ -17,13 +17,14 @@ use clap::Args;
 
 use super::credential::Places;
 use super::nginx::name_of;
-use super::notes::{Note, Notes};
+use super::notes::{Note, Notes, is_limit};
 use super::test::Test;
 use super::{Imported, Output};
 use crate::document::{Node, Place};
 use crate::source::Source as File;
 use crate::tree::{Map, Tree};
 use limits::Writer;
+use weir::config::nearest;
 
 /// The files to import.
 #[derive(Args)]
@@ -44,13 +45,14 @@ const OTHERS: [&str; 5] =
     ["ai-rate-limiting", "graphql-limit-count", "workflow", "api-breaker", "traffic-split"];
 
 /// Plugins that find consumers, with the header and the query parameter in which they look for a credential unless told otherwise.
-const AUTHENTICATION: [(&str, &str, &str); 7] = [
+const AUTHENTICATION: [(&str, &str, &str); 8] = [
     ("key-auth", "apikey", "apikey"),
     ("jwt-auth", "authorization", "jwt"),
     ("basic-auth", "authorization", ""),
     ("hmac-auth", "authorization", ""),
     ("ldap-auth", "authorization", ""),
     ("openid-connect", "authorization", ""),
+    ("wolf-rbac", "authorization", "rbac_token"),
     ("multi-auth", "", ""),
 ];
 
@@ -82,14 +84,16 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     roots.extend(dumped.iter().enumerate());
     let routes = all_routes(&roots, &mut notes);
     let run: Vec<Vec<Plugin<'_>>> = routes.iter().map(|route| run_by(route, &roots, &mut notes)).collect();
-    let places: Vec<Places> = routes.iter().map(|route| places(route, &roots, &mut notes)).collect();
+    let common = places(None, &roots, &mut notes);
+    let places: Vec<Places> = routes.iter().map(|route| places(Some(route), &roots, &mut notes)).collect();
     let entries = routes::entries(&routes, &run, &mut notes);
     let mut found: Vec<(Plugin<'_>, Test, Places)> = Vec::new();
     // Global rules run beside the plugins of routes.
     for (file, root) in &roots {
         for owner in global_rules(root) {
             let plugins = plugins(*file, owner, &mut notes).into_iter().filter(|plugin| !plugin.is_off);
-            found.extend(plugins.map(|plugin| (plugin, Test::Always, Places::joined(&places))));
+            let all = Places::joined(places.iter().chain([&common]));
+            found.extend(plugins.map(|plugin| (plugin, Test::Always, all.clone())));
         }
         note_metadata(*file, root, &mut notes);
         for owner in root.list("consumers").iter().chain(root.list("consumer_groups")) {
@@ -179,6 +183,7 @@ fn all_routes<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Route<'
     let mut found = Vec::new();
     for &(file, root) in roots {
         for service in root.list("services") {
+            notes.unread(file, service, routes::SERVICE);
             let routes = service.list("routes").iter();
             found.extend(routes.map(|node| Route { file, node, service: Some((file, service)) }));
         }
@@ -241,26 +246,34 @@ fn run_by<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)], notes: &mut Notes)
     run
 }
 
-/// Returns the places in which the plugins of a route look for a credential.
-fn places(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) -> Places {
+/// Returns the places in which the plugins of a route, and those of global rules, look for a credential.
+fn places<'a>(route: Option<&Route<'a>>, roots: &[(usize, &'a Node)], notes: &mut Notes) -> Places {
     let mut found = Places::default();
-    let all = owners(route, roots)
-        .map(|(_, owner)| owner)
-        .chain(roots.iter().flat_map(|(_, root)| global_rules(root)));
-    for (name, place, config) in all.flat_map(|owner| owner.get("plugins").unwrap_or(owner).fields()) {
+    let mut all: Vec<(usize, &Node)> = route.into_iter().flat_map(|route| owners(route, roots)).collect();
+    for (file, root) in roots {
+        all.extend(global_rules(root).into_iter().map(|owner| (*file, owner)));
+    }
+    let fields = |(file, owner): (usize, &'a Node)| {
+        owner.get("plugins").unwrap_or(owner).fields().iter().map(move |field| (file, field))
+    };
+    for (file, (name, place, config)) in all.into_iter().flat_map(fields) {
         let known = AUTHENTICATION.iter().find(|(known, ..)| known == name);
         let Some((_, header, parameter)) = known.filter(|_| !is_off(config)) else { continue };
+        found.finds_consumers = true;
         if name == "multi-auth" {
             let why = "where its plugins look for a credential is not read";
             let instead = "Name the places in the `credential` of the policies";
-            notes.add(Note::at(route.file, place.line, name, why, instead));
+            notes.add(Note::at(file, place.line, name, why, instead));
         }
         if let Some((place, _)) = config.field("cookie") {
             let why = "weir's `credential` does not read cookies, so tokens in a cookie are not told apart";
-            notes.add(Note::at(route.file, place.line, name, why, "Write `cookie` as the `subject`"));
+            notes.add(Note::at(file, place.line, name, why, "Write `cookie` as the `subject`"));
         }
         if name == "hmac-auth" {
             found.sign();
+        }
+        if name == "wolf-rbac" {
+            found.add("x-rbac-token", "");
         }
         let said = |field: &str, default: &str| match config.text_of(field) {
             "" => default.to_owned(),
@@ -287,6 +300,13 @@ fn plugins<'a>(file: usize, owner: &'a Node, notes: &mut Notes) -> Vec<Plugin<'a
     let mut found = Vec::new();
     for (name, place, config) in fields {
         let is_off = is_off(config);
+        // A name that has a limit's name in it is in the notes on the rest.
+        let meant = nearest(name, KINDS.into_iter()).filter(|_| !is_limit(name));
+        if let Some(meant) = meant {
+            let why = "weir does not know this plugin, so it is not imported";
+            let instead = format!("Correct its name (did you mean {meant:?}?)");
+            notes.add(Note::at(file, place.line, name, why, instead));
+        }
         if OTHERS.contains(&name.as_str()) {
             let why = "this plugin is not imported";
             notes.add(Note::at(file, place.line, name, why, "Write the policy by hand"));

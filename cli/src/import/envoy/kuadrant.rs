@@ -112,7 +112,7 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
     let mut made = writer.policy(file, node, name, &requests);
     made.set("subject", parts);
     made.set("limits", limits);
-    // Limitador sends none unless it is told to.
+    // By default, Limitador sends no headers.
     let mut response = Map::from([("headers", "none".into())]);
     if denies {
         made.set("deny", vec![Tree::from(Map::new())]);

@@ -23,8 +23,8 @@ type Own<'a> = Vec<(Option<&'a Node>, Test, String)>;
 struct Found<'a> {
     file: usize,
     name: &'a str,
-    /// The namespace and the labels of the proxies that have them; nothing is for all.
-    proxies: (&'a str, Option<serde_json::Value>),
+    /// The namespace of the proxies that have them, and the labels that these have at least; nothing is for all.
+    proxies: (&'a str, serde_json::Map<String, serde_json::Value>),
     filters: Vec<(&'a Node, bool)>,
     own: Own<'a>,
 }
@@ -32,9 +32,9 @@ struct Found<'a> {
 impl Found<'_> {
     /// True if its settings are on all proxies that have those of `other`. Those of Istio's root namespace are for all namespaces.
     fn is_where(&self, other: &Self) -> bool {
-        let (namespace, labels) = &self.proxies;
-        ["", "istio-system", other.proxies.0].contains(namespace)
-            && (labels.is_none() || *labels == other.proxies.1)
+        let ((namespace, labels), (others, more)) = (&self.proxies, &other.proxies);
+        ["", "istio-system", others].contains(namespace)
+            && labels.iter().all(|(name, value)| more.get(name) == Some(value))
     }
 }
 
@@ -42,24 +42,24 @@ impl Found<'_> {
 /// document.
 pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
     let (mut all, mut patches, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let filters = Filters::of(objects, writer.notes);
     for (number, object) in objects.iter().enumerate() {
         let is_patch = object.kind() == "EnvoyFilter";
         let name = if is_patch { object.metadata("name") } else { "all" };
-        let labels = object.root.at(&["spec", "workloadSelector"]).filter(|_| is_patch).map(Node::json);
+        let labels = object.root.at(&["spec", "workloadSelector", "labels"]).filter(|_| is_patch);
+        let labels = labels.and_then(|labels| labels.json().as_object().cloned()).unwrap_or_default();
         let proxies = (if is_patch { object.metadata("namespace") } else { "" }, labels);
         let mut found = Found { file: object.file, name, proxies, filters: Vec::new(), own: Vec::new() };
         let known = patches.len();
         object.root.walk(&mut |node| {
-            let config = node.get("typed_config");
-            if let Some(config) = config.and_then(|config| settings(config, writer.notes)) {
-                found.filters.push((config, node.is_true("disabled")));
-            }
+            let config = filter_in(node, writer.notes).filter(|config| !filters.is_chosen(config));
+            found.filters.extend(config.map(|config| (config, node.is_true("disabled"))));
             let is_table = !node.list("virtual_hosts").is_empty();
-            let own = if is_table { of_table(object.file, node, writer.notes) } else { Vec::new() };
+            let own = if is_table { of_table(object.file, node, &filters, writer.notes) } else { Vec::new() };
             note_listener(object.file, node, !own.is_empty(), &mut places, writer.notes);
             found.own.extend(own);
             if is_patch && node.get("patch").is_some() {
-                patch((object.file, number), node, &mut patches, writer);
+                patch((object.file, number), node, &filters, &mut patches, writer);
             }
         });
         if is_patch && !(found.filters.is_empty() && found.own.is_empty() && patches.len() == known) {
@@ -106,6 +106,70 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
     }
 }
 
+/// The names of the filters in all objects, and the settings that a matcher chooses, which are not imported.
+struct Filters<'a> {
+    names: Vec<&'a str>,
+    /// Each with the number of its file.
+    chosen: Vec<(usize, &'a Node)>,
+}
+
+impl<'a> Filters<'a> {
+    fn of(objects: &[Object<'a>], notes: &mut Notes) -> Self {
+        let (mut names, mut chosen, mut around) = (Vec::new(), Vec::new(), Vec::new());
+        for object in objects {
+            object.root.walk(&mut |node| {
+                if filter_in(node, notes).is_some() {
+                    names.push(node.text_of("name"));
+                }
+                if let Some(inner) = chooser(node) {
+                    inner.walk(&mut |node| {
+                        chosen.extend(filter_in(node, notes).map(|config| (object.file, config)));
+                    });
+                }
+                let Some(config) = node.get("typed_config") else { return };
+                let only =
+                    chooser(config).and_then(|of| of.get("extension_config").or(of.get("typed_config")));
+                if only.and_then(|only| filter_in(only, notes)).is_some() {
+                    around.push(node.text_of("name"));
+                    notes.read(config);
+                }
+            });
+        }
+        // What routes have in place of such a filter's settings is for the requests that the matcher chooses, too.
+        for object in objects {
+            object.root.walk(&mut |node| {
+                let configs = node.get("typed_per_filter_config").map(Node::fields).unwrap_or_default();
+                for (_, _, config) in configs.iter().filter(|(name, ..)| around.contains(&name.as_str())) {
+                    let inner = config.get("config").unwrap_or(config);
+                    chosen.extend(settings(inner, notes).map(|config| (object.file, config)));
+                }
+            });
+        }
+        for (file, config) in &chosen {
+            notes.read(config);
+            let why =
+                "it is for the requests that a matcher chooses, which is not read, so it is not imported";
+            let instead = "Write the policy by hand, with what the matcher says as its `match`";
+            notes.add(Note::at(*file, config.place.line, TYPE, why, instead));
+        }
+        Self { names, chosen }
+    }
+
+    fn is_chosen(&self, config: &Node) -> bool {
+        self.chosen.iter().any(|(_, other)| core::ptr::eq(*other, config))
+    }
+}
+
+/// The types of Envoy that let a matcher choose if a filter runs, or which one.
+fn chooser(config: &Node) -> Option<&Node> {
+    let (kind, inner) = match config.type_name() {
+        "TypedStruct" => (config.text_of("type_url"), config.get("value")?),
+        _ => (config.text_of("@type"), config),
+    };
+    let kind = kind.rsplit('.').next().unwrap_or_default();
+    ["ExtensionWithMatcher", "Composite", "ExecuteFilterAction"].contains(&kind).then_some(inner)
+}
+
 /// Notes a second connection manager with the filter, or a second table of routes with settings, and what a patch of Istio selects besides
 /// names.
 fn note_listener(
@@ -133,6 +197,11 @@ fn note_listener(
     }
 }
 
+/// The settings in an entry of a list of filters.
+fn filter_in<'a>(entry: &'a Node, notes: &mut Notes) -> Option<&'a Node> {
+    entry.get("typed_config").and_then(|config| settings(config, notes))
+}
+
 /// The settings of the filter: this value, or what a TypedStruct has inside. Filters of other protocols have the same name.
 fn settings<'a>(config: &'a Node, notes: &mut Notes) -> Option<&'a Node> {
     let is_it = |kind: &str| kind.contains(".http.") && kind.rsplit('.').next() == Some(TYPE);
@@ -145,14 +214,15 @@ fn settings<'a>(config: &'a Node, notes: &mut Notes) -> Option<&'a Node> {
 }
 
 /// The settings of the filter at a route, a virtual host or a table of them; none if they disable it.
-fn all_settings<'a>(node: &'a Node, notes: &mut Notes) -> Vec<Option<&'a Node>> {
+fn all_settings<'a>(node: &'a Node, filters: &Filters<'_>, notes: &mut Notes) -> Vec<Option<&'a Node>> {
     let configs = node.get("typed_per_filter_config").map(Node::fields).unwrap_or_default();
     let of = |(name, _, config): &'a (String, Place, Node)| {
         let is_wrapped = config.type_name() == "FilterConfig";
         let inner = config.get("config").filter(|_| is_wrapped);
-        let found = settings(inner.unwrap_or(config), notes);
+        let found = settings(inner.unwrap_or(config), notes).filter(|config| !filters.is_chosen(config));
         let is_disabled = is_wrapped && config.is_true("disabled");
-        let is_it = found.is_some() || is_disabled && name.contains("local_ratelimit");
+        let is_filter = name.contains("local_ratelimit") || filters.names.contains(&name.as_str());
+        let is_it = found.is_some() || is_disabled && is_filter;
         if is_it {
             notes.read(config);
         }
@@ -162,7 +232,7 @@ fn all_settings<'a>(node: &'a Node, notes: &mut Notes) -> Vec<Option<&'a Node>> 
 }
 
 /// The settings in a table of routes: those of a route replace those of its virtual host, and these those of the table.
-fn of_table<'a>(file: usize, table: &'a Node, notes: &mut Notes) -> Own<'a> {
+fn of_table<'a>(file: usize, table: &'a Node, filters: &Filters<'_>, notes: &mut Notes) -> Own<'a> {
     let (mut own, mut by_match): (Own<'_>, Option<Vec<Vec<Test>>>) = (Vec::new(), None);
     let all_of = |own: &Own<'_>, above: usize| {
         Test::any_of(own.iter().skip(above).map(|(_, requests, _)| requests.clone())).negated()
@@ -174,7 +244,7 @@ fn of_table<'a>(file: usize, table: &'a Node, notes: &mut Notes) -> Own<'a> {
     for (place, host) in table.list("virtual_hosts").iter().enumerate() {
         let above = own.len();
         for (number, route) in host.list("routes").iter().enumerate() {
-            for config in all_settings(route, notes) {
+            for config in all_settings(route, filters, notes) {
                 let mut name = route.text_of("name").to_owned();
                 let requests = if name.is_empty() || is_repeated(&name) {
                     // Envoy does not say which route it is, so its `match` does.
@@ -189,13 +259,13 @@ fn of_table<'a>(file: usize, table: &'a Node, notes: &mut Notes) -> Own<'a> {
                 own.push((config, requests, name));
             }
         }
-        for config in all_settings(host, notes) {
+        for config in all_settings(host, filters, notes) {
             let name = host.text_of("name");
             let requests = attribute(["xds", "virtual_host_name"], "exact", name).and(all_of(&own, above));
             own.push((config, requests, name.to_owned()));
         }
     }
-    for config in all_settings(table, notes) {
+    for config in all_settings(table, filters, notes) {
         own.push((config, all_of(&own, 0), String::from("routes")));
     }
     own
@@ -215,6 +285,7 @@ struct Patch<'a> {
 fn patch<'a>(
     (file, object): (usize, usize),
     node: &'a Node,
+    filters: &Filters<'_>,
     found: &mut Vec<Patch<'a>>,
     writer: &mut Writer<'_>,
 ) {
@@ -222,7 +293,7 @@ fn patch<'a>(
     let host = node.at(&["match", "routeConfiguration", "vhost"]);
     let route = host.and_then(|host| host.get("route"));
     let name = |of: Option<&'a Node>| of.map(|of| of.text_of("name")).unwrap_or_default();
-    for config in all_settings(value, writer.notes) {
+    for config in all_settings(value, filters, writer.notes) {
         note_patched(node, file, writer.notes);
         let is_of_host = node.text_of("applyTo") == "VIRTUAL_HOST";
         found.push(Patch { object, node, config, is_of_host, host: name(host), route: name(route) });

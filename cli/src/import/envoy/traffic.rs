@@ -28,6 +28,10 @@ pub fn import(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) {
     for (kind, is_local) in [("global", false), ("local", true)] {
         // With `type`, Envoy Gateway reads only this kind.
         if !kind_only.is_empty() && kind_only != kind {
+            if limit.get(kind).is_some_and(|of| !of.list("rules").is_empty()) {
+                let why = "Envoy Gateway reads only the rules that `type` names, so these are not imported";
+                writer.note(file, limit, kind, why, "Correct `type` if they should apply");
+            }
             continue;
         }
         if let Some(of) = limit.get(kind) {

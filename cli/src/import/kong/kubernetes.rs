@@ -35,6 +35,10 @@ struct Cluster<'a, 'n> {
     services: Vec<(String, Vec<Backend>)>,
     /// The plugins, each with the kind and the name of what it is for.
     scopes: Vec<(usize, &'static str, String)>,
+    /// The plugins of Services to which no route leads, each with the Service.
+    idle: Vec<(usize, String)>,
+    /// The Ingresses of other controllers.
+    others: Vec<Object<'a>>,
     notes: &'n mut Notes,
 }
 
@@ -43,7 +47,10 @@ pub fn declarative(files: &[File], notes: &mut Notes) -> Vec<Node> {
     let all = super::super::objects(files);
     let is_plugin = |object: &&Object<'_>| ["KongPlugin", "KongClusterPlugin"].contains(&object.kind());
     let plugins = all.iter().filter(is_plugin).copied().collect();
-    let mut cluster = Cluster { plugins, made: Vec::new(), services: Vec::new(), scopes: Vec::new(), notes };
+    let others =
+        all.iter().filter(|object| object.kind() == "Ingress" && !is_kongs(object)).copied().collect();
+    let (made, services, scopes, idle) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut cluster = Cluster { plugins, made, services, scopes, idle, others, notes };
     for object in &all {
         match object.kind() {
             "Ingress" if is_kongs(object) => cluster.ingress(object),
@@ -77,10 +84,23 @@ pub fn declarative(files: &[File], notes: &mut Notes) -> Vec<Node> {
 
 /// False if the Ingress names the class of another controller, and nothing of Kong.
 fn is_kongs(ingress: &Object<'_>) -> bool {
-    let old = ingress.annotation("kubernetes.io/ingress.class").and_then(|(_, value)| value.text());
-    let class = ingress.root.at(&["spec", "ingressClassName"]).and_then(Node::text).or(old);
-    class.is_none_or(|class| class.contains("kong"))
+    class(ingress).is_none_or(|class| class.contains("kong"))
         || ingress.annotations().iter().any(|(name, ..)| name.starts_with("konghq.com/"))
+}
+
+fn class<'a>(ingress: &Object<'a>) -> Option<&'a str> {
+    let old = ingress.annotation("kubernetes.io/ingress.class").and_then(|(_, value)| value.text());
+    ingress.root.at(&["spec", "ingressClassName"]).and_then(Node::text).or(old)
+}
+
+/// True if an Ingress leads to the Service of this id.
+fn leads_to(ingress: &Object<'_>, service: &str) -> bool {
+    let mut is_found = false;
+    ingress.root.walk(&mut |node| {
+        let name = node.get("service").map_or(node.text_of("serviceName"), |of| of.text_of("name"));
+        is_found |= !name.is_empty() && id(ingress.namespace(), name) == service;
+    });
+    is_found
 }
 
 fn id(namespace: &str, name: &str) -> String {
@@ -131,7 +151,11 @@ impl<'a> Cluster<'a, '_> {
         for plugin in self.annotated(of) {
             let behind =
                 self.services.iter().filter(|(_, all)| all.iter().any(|(service, _)| *service == own));
+            let known = self.scopes.len();
             self.scopes.extend(behind.map(|(name, _)| (plugin, "service", name.clone())));
+            if self.scopes.len() == known {
+                self.idle.push((plugin, own.clone()));
+            }
         }
     }
 
@@ -287,6 +311,26 @@ impl<'a> Cluster<'a, '_> {
         name
     }
 
+    /// Says why a plugin is for nothing, and what to do.
+    fn unused(&self, plugin: usize) -> (String, &'static str) {
+        let Some((_, service)) = self.idle.iter().find(|(number, _)| *number == plugin) else {
+            let why = "no route, Service or consumer in these files names it in `konghq.com/plugins`, so it is not imported";
+            return (why.to_owned(), "If other files do, import them, too");
+        };
+        let Some(ingress) = self.others.iter().find(|ingress| leads_to(ingress, service)) else {
+            let why = format!(
+                "no Ingress or HTTPRoute in these files leads to its Service {service:?}, so it is not imported"
+            );
+            return (why, "If other files have one, import them, too");
+        };
+        let why = format!(
+            "the Ingress {:?}, which leads to its Service, is of the class {:?} and not Kong's, so it is not imported",
+            ingress.metadata("name"),
+            class(ingress).unwrap_or_default()
+        );
+        (why, "If the class is Kong's, import the Ingress without it")
+    }
+
     /// A KongPlugin for each of what it is for.
     fn plugin(&mut self, number: usize) {
         let Some(of) = self.plugins.get(number).copied() else { return };
@@ -307,15 +351,13 @@ impl<'a> Cluster<'a, '_> {
         let global = of.root.at(&["metadata", "labels", "global"]).and_then(Node::text_or_number);
         let is_global = of.kind() == "KongClusterPlugin" && global.as_deref() == Some("true");
         scopes.extend((is_global || is_other && scopes.is_empty()).then_some(None));
+        let unused = self.unused(number);
         let (why, instead) = match () {
             () if of.root.is_true("disabled") => ("it is off (`disabled`), so it is not imported", ""),
             () if of.root.get("configFrom").is_some() => {
                 ("its `configFrom` names a Secret, which is not read, so it is not imported", "")
             }
-            () if scopes.is_empty() => (
-                "no route, Service or consumer in these files names it in `konghq.com/plugins`, so it is not imported",
-                "If other files do, import them, too",
-            ),
+            () if scopes.is_empty() => (unused.0.as_str(), unused.1),
             () => ("", ""),
         };
         if !why.is_empty() {

@@ -221,7 +221,7 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
     found
 }
 
-/// True if Kong before 3.0 takes a path for a text, and not for an expression.
+/// True if Kong before 3.0 reads a path as plain text, and not as an expression.
 fn is_plain(path: &str) -> bool {
     path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_~/%".contains(&byte))
 }

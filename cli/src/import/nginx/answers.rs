@@ -4,9 +4,9 @@
 use super::super::notes::Notes;
 use super::super::test::{PathTest, Test, whole};
 use super::syntax::Directive;
-use super::variables::{equal_test, is_set_test, search_test};
+use super::variables::{equal_test, is_set_test, name_of_variable, search_test};
 
-/// Requests that a block answers, and the status of `return` without a text, for which `error_page` may be.
+/// Requests that a block answers, and the status of a `return` without a body: an `error_page` may apply to it.
 pub struct Answer<'a> {
     pub requests: Test,
     pub status: Option<u64>,
@@ -55,7 +55,7 @@ pub fn leaves_unseen(directive: &Directive, block: &[Directive]) -> bool {
     leaves(directive) && condition(directive).is_none() && behind.any(|next| !of(next).is_empty())
 }
 
-/// The status of a directive `return` without a text.
+/// The status of a directive `return` without a body.
 pub fn bare_status(directive: &Directive) -> Option<u64> {
     let status = directive.argument(0).parse().ok();
     status.filter(|_| directive.name == "return" && directive.arguments.len() == 1)
@@ -109,7 +109,7 @@ fn condition(directive: &Directive) -> Option<Test> {
     let text = directive.arguments.join(" ");
     let text = text.strip_prefix('(')?.strip_suffix(')')?.trim();
     let mut words = text.strip_prefix('$')?.splitn(3, ' ');
-    let variable = words.next()?.to_ascii_lowercase();
+    let variable = name_of_variable(words.next()?);
     // Envoy tells a client's scheme by its own listener, which may have no TLS where nginx had, and writes some headers itself.
     if variable == "scheme" || Notes::of_header(&variable).is_some() {
         return None;

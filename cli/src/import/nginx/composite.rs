@@ -8,7 +8,7 @@ use super::super::test::Test;
 use super::variables::{Part, Source, expression, is_address, regex_test, source, text_test, unescaped};
 use weir::policy::pattern::may_be_alternatives;
 
-/// In how many ways a text may be split.
+/// The maximum number of ways to split a string.
 const MAX_WAYS: usize = 64;
 
 /// The characters that have a special meaning in an expression unless they are escaped.

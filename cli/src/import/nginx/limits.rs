@@ -256,7 +256,7 @@ impl<'a> Level<'a> {
         self.error_pages.iter().find(has).copied()
     }
 
-    /// The status of a rejection, and the page that it has: a text that weir can send, too, or another.
+    /// The status of a rejection, and its page: a body that weir can send, too, or the directive of any other page.
     fn rejection(&self, status: u64) -> (u64, Option<Body<'a>>, Option<&'a Directive>) {
         let Some(page) = self.error_page(status) else { return (status, None, None) };
         let changed = page.arguments.iter().find_map(|argument| argument.strip_prefix('='));
@@ -264,7 +264,7 @@ impl<'a> Level<'a> {
         let blocks = self.server.as_ref().and_then(|server| server.blocks_of(place)).unwrap_or_default();
         let answer =
             blocks.last().and_then(|block| block.iter().find(|directive| directive.name == "return"));
-        // Without a text, `return` has its own status in any case.
+        // Without a body, `return` has its own status in any case.
         let bare = answer.and_then(bare_status);
         let text = answer.and_then(|answer| answer.argument(0).parse().ok());
         let found = match changed {

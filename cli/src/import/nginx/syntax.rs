@@ -2,7 +2,7 @@
 //! nginx's configuration language: directives, their arguments and blocks. Words are read as nginx reads them; blocks of Lua are kept
 //! as text.
 //!
-//! Bounded: a text of at most 16 MiB, blocks nested at most [`MAX_DEPTH`] deep.
+//! Bounded: a file of at most 16 MiB, blocks nested at most [`MAX_DEPTH`] deep.
 
 use crate::document::MAX_TEXT;
 

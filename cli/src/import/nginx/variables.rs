@@ -14,14 +14,14 @@ const MAX_CASES: usize = 4_096;
 /// The maximum nesting of maps.
 const MAX_NESTING: usize = 8;
 
-/// A part of a text with variables.
+/// A part of a string with variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     Text(String),
     Variable(String),
 }
 
-/// The value of a text by cases: the first test that holds counts.
+/// The value of a string by cases: the first test that holds counts.
 pub type Cases = Vec<(Test, Vec<Part>)>;
 
 pub struct Variables<'a> {
@@ -33,7 +33,7 @@ pub struct Variables<'a> {
     has_real_ip: bool,
 }
 
-/// Reads `$name` and `${name}` in a text.
+/// Reads `$name` and `${name}` in a string.
 pub fn parts(text: &str) -> Vec<Part> {
     let (mut parts, mut rest, mut plain) = (Vec::new(), text, String::new());
     while let Some((before, after)) = rest.split_once('$') {
@@ -53,7 +53,7 @@ pub fn parts(text: &str) -> Vec<Part> {
             if !plain.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut plain)));
             }
-            parts.push(Part::Variable(name.to_ascii_lowercase()));
+            parts.push(Part::Variable(name_of_variable(name)));
         }
         rest = after;
     }
@@ -62,6 +62,17 @@ pub fn parts(text: &str) -> Vec<Part> {
         parts.push(Part::Text(plain));
     }
     parts
+}
+
+/// The name of a variable in lower case, because case does not matter. The name of a cookie or a parameter keeps its capitals: nginx ignores
+/// case there, too, but to weir a request is unreadable that writes the name otherwise.
+pub fn name_of_variable(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let own = ["cookie_", "arg_"].into_iter().find(|kind| lower.starts_with(kind));
+    match own.and_then(|kind| Some((kind, text.get(kind.len()..)?))) {
+        Some((kind, name)) => format!("{kind}{name}"),
+        None => lower,
+    }
 }
 
 impl<'a> Variables<'a> {
@@ -88,14 +99,23 @@ impl<'a> Variables<'a> {
         Self { maps: named("map"), geos: named("geo"), sets, has_real_ip }
     }
 
-    /// Returns the value of a text for each request. `server_names` is the value of `$server_name`. An entry of a map that cannot be told
-    /// is left out, with a note.
+    /// The directive `map` that defines a variable.
+    fn map(&self, name: &str) -> Option<&'a Directive> {
+        self.maps.get(&name.to_ascii_lowercase()).copied()
+    }
+
+    fn geo(&self, name: &str) -> Option<&'a Directive> {
+        self.geos.get(&name.to_ascii_lowercase()).copied()
+    }
+
+    /// Returns the value of a string for each request. `server_names` is the value of `$server_name`. If weir has no test for an entry of a
+    /// map, the entry is left out, with a note.
     pub fn cases(&self, text: &str, server_names: &Cases, notes: &mut Notes) -> Result<Cases, String> {
         Expansion { variables: self, server_names, notes }.expand(&parts(text), 0)
     }
 }
 
-/// A text whose variables are replaced.
+/// A string whose variables are replaced.
 struct Expansion<'e, 'a> {
     variables: &'e Variables<'a>,
     server_names: &'e Cases,
@@ -111,10 +131,8 @@ impl Expansion<'_, '_> {
         for part in parts {
             self.note_sets(part);
             let own = match part {
-                Part::Variable(name) if self.variables.maps.contains_key(name.as_str()) => {
-                    self.map(name, depth)?
-                }
-                Part::Variable(name) if self.variables.geos.contains_key(name.as_str()) => self.geo(name)?,
+                Part::Variable(name) if self.variables.map(name).is_some() => self.map(name, depth)?,
+                Part::Variable(name) if self.variables.geo(name).is_some() => self.geo(name)?,
                 Part::Variable(name) if name == "server_name" => self.server_names.clone(),
                 Part::Variable(name) if name == "realip_remote_addr" && !self.variables.has_real_ip => {
                     vec![(Test::Always, vec![Part::Variable(String::from("remote_addr"))])]
@@ -140,8 +158,8 @@ impl Expansion<'_, '_> {
     fn note_sets(&mut self, part: &Part) {
         let variables = self.variables;
         let Part::Variable(name) = part else { return };
-        if variables.maps.contains_key(name) || variables.geos.contains_key(name) || source(name).is_some() {
-            for (_, set) in variables.sets.iter().filter(|(of, _)| of == name) {
+        if variables.map(name).is_some() || variables.geo(name).is_some() || source(name).is_some() {
+            for (_, set) in variables.sets.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name)) {
                 let why = "nginx gives the variable another value here, and weir does not";
                 self.notes.add(Note::new(set, why, "Write a policy for these requests by hand"));
             }
@@ -157,7 +175,7 @@ impl Expansion<'_, '_> {
     }
 
     fn map(&mut self, name: &str, depth: usize) -> Result<Cases, String> {
-        let Some(map) = self.variables.maps.get(name).copied() else { return Ok(Vec::new()) };
+        let Some(map) = self.variables.map(name) else { return Ok(Vec::new()) };
         let entries: Vec<_> = map.inner().iter().filter(|entry| entry.arguments.len() == 1).collect();
         let default = entries.iter().find(|entry| entry.name == "default");
         let default = default.map(|entry| entry.argument(0)).unwrap_or_default();
@@ -208,7 +226,7 @@ impl Expansion<'_, '_> {
     }
 
     fn geo(&mut self, name: &str) -> Result<Cases, String> {
-        let Some(geo) = self.variables.geos.get(name).copied() else { return Ok(Vec::new()) };
+        let Some(geo) = self.variables.geo(name) else { return Ok(Vec::new()) };
         if geo.arguments.len() > 1 && !is_address(geo.argument(0).trim_start_matches('$')) {
             return Err(format!(
                 "${name} is about {}, and weir knows networks of the client's address only",
@@ -280,7 +298,10 @@ pub fn note_differences(parts: &[Part], directive: &Directive, is_key: bool, not
                     "nginx ignores case in the name of a cookie, and keeps the quotes around its value"
                 };
                 let (weir, instead) = if is_key {
-                    ("such a request gets 403", "Try the policy with `mode: shadow` first")
+                    (
+                        "such a request gets 403",
+                        "Write its name as clients do, and try the policy with `mode: shadow` first",
+                    )
                 } else {
                     ("each test of it counts as true, and an exemption by it does not apply", "")
                 };
@@ -348,7 +369,7 @@ fn sorted<'a>(entries: &[&'a Directive], has_hosts: bool) -> Vec<&'a Directive> 
     sorted
 }
 
-/// True if a text matches the map entry of this name. An empty text matches no expression.
+/// True if a string matches the map entry of this name. An empty string matches no expression.
 fn is_entry(name: &str, text: &str, has_hosts: bool) -> bool {
     let finds = |pattern: &str, ignores_case| {
         let flags = if ignores_case { "(?i)" } else { "" };
@@ -372,7 +393,7 @@ fn wildcard(name: &str) -> Option<String> {
     }
 }
 
-/// A backslash keeps a text from being taken for a word such as `default`.
+/// Removes the backslash before a name. With it, nginx does not read the name as a word such as `default`.
 pub fn unescaped(name: &str) -> &str {
     name.strip_prefix('\\').unwrap_or(name)
 }
@@ -603,7 +624,7 @@ pub fn source(variable: &str) -> Option<Source> {
 pub struct Subject {
     pub parts: Vec<Tree>,
     pub present: Test,
-    /// True if several variables are joined, of which some may be empty.
+    /// True if several variables are joined, and some of them may be empty.
     pub is_joined: bool,
     /// The part of the key that is left out, because weir does not know it.
     pub unknown: Option<String>,

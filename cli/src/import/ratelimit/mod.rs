@@ -38,7 +38,7 @@ pub struct Arguments {
     /// Envoy's filter names.
     #[arg(long, value_name = "FILE")]
     envoy: Option<PathBuf>,
-    /// Where a request has the value of a key, such as `user=header:x-user`. It overrides `--envoy`. SOURCE is one of `client_address`,
+    /// The source of a key's value in a request, such as `user=header:x-user`. It overrides `--envoy`. SOURCE is one of `client_address`,
     /// `path`, `method`, `host`, `route`, `constant`, `header:NAME`, `query:NAME`, `cookie:NAME`, `jwt_claim:NAME` and
     /// `attribute:NAME/NAME`.
     #[arg(long, value_name = "KEY=SOURCE")]
@@ -148,7 +148,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     }
     let policies = found.into_iter().map(|mut policy| {
         if policy.get("deny").is_some() {
-            // It stands in place of the response of all policies.
+            // It replaces the response of all policies.
             let mut own = response.clone();
             own.set("deny_status", filter.status.unwrap_or(429));
             policy.set("response", own);
