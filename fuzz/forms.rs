@@ -130,7 +130,7 @@ fn values(mut bytes: &[u8]) -> usize {
     count
 }
 
-/// Which end of a bridge sends bytes.
+/// The end of a bridge that sends bytes.
 #[derive(Clone, Copy)]
 enum Side {
     Limiter,
@@ -351,7 +351,7 @@ fn skips_nothing_that_counts(form: BodyForm, stream: &[u8]) {
 }
 
 /// Bodies: what is found does not depend on how the body is cut. A document is JSON exactly if serde_json takes it. If the only
-/// value at a path is a text, a boolean or a whole number, serde_json finds it as well.
+/// value at a path is a string, a boolean or a whole number, serde_json finds it as well.
 ///
 /// The input is the body, and a number that chooses the cuts.
 pub fn body(input: &[u8]) {

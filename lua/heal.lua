@@ -5,7 +5,7 @@
 local function heal(reply)
   local err = reply.err
   if err and err:sub(1, 9) ~= 'WRONGTYPE' then
-    -- Before version 7, Redis takes only a text.
+    -- Before version 7, Redis accepts only a string as an error.
     error(redis.REDIS_VERSION and reply or err)
   end
 end

@@ -30,7 +30,7 @@ pub struct Decision {
     pub ban: RetryAfter,
     /// The subject's own limits, if an override replaces the configured ones.
     pub own: Option<Rc<Vec<Limit>>>,
-    /// When it was decided, by the clock of the store or of the worker that decided it.
+    /// The time of the decision, by the clock of the store or of the worker that made it.
     pub at: Micros,
 }
 
@@ -92,7 +92,7 @@ impl Decision {
 pub struct LimitStatus {
     /// The units that were left for such requests.
     pub remaining: u64,
-    /// When one more request of the same cost would pass.
+    /// The time until one more request of the same cost would pass.
     pub retry_after: RetryAfter,
     /// The time until the limit is full again.
     pub reset: Micros,

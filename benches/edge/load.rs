@@ -182,7 +182,7 @@ struct Connection {
     stream: TcpStream,
     /// The part of the response that has arrived.
     input: Vec<u8>,
-    /// When it sent its last request.
+    /// The time at which it sent its last request.
     sent: Instant,
 }
 

@@ -24,7 +24,7 @@ const COMPARED_ALONE: [&str; 5] =
 const UNCOMPARED: [&str; 4] =
     ["envoy local_ratelimit", "weir exact, any", "weir usage, events", "weir native usage, events"];
 
-/// When and how long a case is measured.
+/// The rounds in which a case is measured, and for how long.
 #[derive(Clone, Copy)]
 pub struct Pace {
     /// In the first round, and in every so many rounds after it.

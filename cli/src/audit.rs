@@ -13,7 +13,7 @@ use super::store::{Entry, Place};
 use super::subject::change::AUDIT;
 use super::{Ended, Found, date, failed, words};
 
-/// Which changes.
+/// The changes to show.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The configuration, for its `store.key_prefix`.

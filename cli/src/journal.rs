@@ -132,7 +132,7 @@ impl Id {
     }
 }
 
-/// When the request was denied: Redis's time, without the time that the entry waited for.
+/// The time at which the request was denied: Redis's time, without the time for which the entry waited.
 pub(super) fn denied_at(entry: &Entry, id: Id) -> Micros {
     Micros::from_millis(id.millis.saturating_sub(entry.number("age_ms").unwrap_or(0)))
 }

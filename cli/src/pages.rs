@@ -18,7 +18,7 @@ pub(super) struct CompletionsArguments {
     shell: Shell,
 }
 
-/// Where to write.
+/// The folder to write to.
 #[derive(Args)]
 pub(super) struct ManArguments {
     /// Write a page for the command and for each of its subcommands into this folder: `weir.1`, `weir-check.1`, … By default, the page of

@@ -80,7 +80,7 @@ pub(super) fn pattern(prefix: &str, policy: Option<&str>, name: &str) -> Vec<u8>
     format!("{}:{{{policy}|*}}:{name}", escaped(prefix)).into_bytes()
 }
 
-/// A text without special characters of patterns.
+/// Escapes the special characters of patterns in a string.
 fn escaped(text: &str) -> String {
     let is_special = |of: char| matches!(of, '*' | '?' | '[' | ']' | '^' | '\\');
     text.chars().flat_map(|of| is_special(of).then_some('\\').into_iter().chain([of])).collect()

@@ -101,7 +101,7 @@ impl Source {
         Ok(Self::of(name, text))
     }
 
-    /// A text, as the file of this name.
+    /// A source with this content, as if it had been read from the file of this name.
     pub fn of(name: String, mut text: String) -> Self {
         // Envoy reads none in JSON.
         let has_mark = Syntax::of(&name) != Syntax::Json && text.starts_with(MARK);
@@ -253,7 +253,7 @@ impl Source {
         };
         let origin = value.origin.unwrap_or(Origin::Other);
         let within = Some(Within { file: &self.text, string: text, start: value.place, origin });
-        // A text that is no JSON is reported when it is read.
+        // A string that is no JSON is reported when it is read.
         let node = Node::parse_json(text).unwrap_or_else(|_| Node::empty());
         Limiter { file: &self.text, json: text.into(), node, within, carrier }
     }

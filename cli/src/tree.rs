@@ -261,7 +261,7 @@ impl Tree {
         }
     }
 
-    /// A text of several lines that can be written as they are.
+    /// A string of several lines that can be written as they are.
     fn block(&self) -> Option<&str> {
         let Self::Scalar(Value::String(text)) = self else { return None };
         let lines = text.strip_suffix('\n')?;
@@ -350,7 +350,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// A text: in quotes, unless every reader of YAML reads it as a text without them.
+/// A string: in quotes, unless every reader of YAML reads it as a string without them.
 fn text(word: &str) -> String {
     let first = word.chars().next().unwrap_or(' ');
     let begins = first.is_ascii_alphabetic() || first == '/' || first == '_' || first == '$';

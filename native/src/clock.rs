@@ -37,7 +37,7 @@ pub struct Clock {
 struct Shared {
     /// Absent after the clock's end.
     scheduler: Mutex<Option<Scheduler>>,
-    /// When the next tick is due, in microseconds of [`monotonic`]: an operator may set the host's clock back.
+    /// The time of the next tick, in microseconds of [`monotonic`]: an operator may set the host's clock back.
     due_at: AtomicU64,
 }
 

@@ -176,9 +176,9 @@ fn is_within(time: Micros, span: Micros) -> bool {
 struct Destination {
     cluster: String,
     listener: ListenerId,
-    /// When a worker last requested successors of all normal connections.
+    /// The time at which a worker last requested successors of all normal connections.
     normal_requested_at: Micros,
-    /// When a worker last requested connections for suspect slots.
+    /// The time at which a worker last requested connections for suspect slots.
     suspect_requested_at: Micros,
 }
 

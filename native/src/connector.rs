@@ -156,12 +156,12 @@ struct Listener {
     workers: Vec<i64>,
     /// This side of the connections.
     sockets: Vec<Socket>,
-    /// When this thread last tried to connect.
+    /// The time at which this thread last tried to connect.
     tried_at: Option<Instant>,
     /// The listener refuses connections; `None` while it accepts them.
     refusal: Option<Refusal>,
     batch_waits: bool,
-    /// When a connection last closed.
+    /// The time at which a connection last closed.
     closed_at: Option<Instant>,
     /// A newer listener has its address.
     is_superseded: bool,

@@ -149,7 +149,7 @@ impl Limiter {
             crate::instrumented::arm(filter);
         }
         fault!("evaluation");
-        // SAFETY: the session changes no header of the request; this hook answers the request only after these are gone.
+        // SAFETY: the session changes no header of the request; this hook answers the request only after these are dropped.
         let exchange = unsafe { HostAttributes::new(filter, end_of_stream) };
         let state = &mut *self.state.borrow_mut();
         let may_wait = (decider == Decider::Store).then_some(filter);

@@ -76,7 +76,7 @@ pub unsafe fn share_filter<T>(pointer: Module) -> Held<Rc<T>> {
 /// # Safety
 /// The pointer is one of [`to_configuration`] of a `T`, and Envoy calls its `destroy` hook, which calls this once.
 pub unsafe fn take_configuration<T>(pointer: Module) -> Held<Arc<T>> {
-    // SAFETY: the caller promises that the pointer still has a reference, and that nobody uses the pointer again.
+    // SAFETY: the caller promises that the pointer still has a reference, and that no code uses the pointer again.
     Held::new(unsafe { Arc::from_raw(pointer.cast::<T>()) })
 }
 
@@ -85,7 +85,7 @@ pub unsafe fn take_configuration<T>(pointer: Module) -> Held<Arc<T>> {
 /// # Safety
 /// The pointer is one of [`to_filter`] of a `T`, on this thread, and Envoy calls its `destroy` hook, which calls this once.
 pub unsafe fn take_filter<T>(pointer: Module) -> Held<Rc<T>> {
-    // SAFETY: the caller promises that the pointer still has a reference, and that nobody uses the pointer again.
+    // SAFETY: the caller promises that the pointer still has a reference, and that no code uses the pointer again.
     Held::new(unsafe { Rc::from_raw(pointer.cast::<T>()) })
 }
 

@@ -45,7 +45,7 @@ struct Worker {
     /// The replies of the next filter within that call. The worker must not pass more commands to it there: `redis_proxy` would read them
     /// while it reads others.
     early_replies: RefCell<Vec<EarlyReply>>,
-    /// When the log last reported unexpected replies.
+    /// Limits how often the log reports unexpected replies.
     unexpected_log: RefCell<Option<Throttle>>,
 }
 

@@ -123,12 +123,12 @@ fn boundary(content_type: &str) -> Option<Vec<u8>> {
 /// The longest boundary, in bytes (RFC 2046, section 5.1.1).
 const MAX_BOUNDARY: usize = 70;
 
-/// True if a text is not empty, and has no characters that any server treats specially outside of quotes.
+/// True if this is not empty, and has no characters that any server treats specially outside of quotes.
 pub(super) fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-._".contains(&byte))
 }
 
-/// True if a part of this type is a text in UTF-8.
+/// True if a part of this type is plain text in UTF-8.
 pub(super) fn is_plain_text(content_type: &[u8]) -> bool {
     media_type(content_type).eq_ignore_ascii_case(b"text/plain")
         && !content_type.contains(&b',')
@@ -158,7 +158,7 @@ fn charsets_are(content_type: &[u8], known: &[&[u8]]) -> bool {
     })
 }
 
-/// True if a text contains a word, in capitals or not.
+/// True if `text` contains this word, in capitals or not.
 pub(super) fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
 }

@@ -48,7 +48,7 @@ enum At {
     Surrogate { high: u16, backslash: bool },
     /// More of a number, or its end.
     Number(NumberPart),
-    /// The rest of a word, of which this many bytes have passed.
+    /// The rest of a word; this many of its bytes have passed.
     Word(Word, u8),
     /// Nothing: the document is unreadable.
     Failed(Unreadable),

@@ -44,7 +44,7 @@ impl Weight {
     }
 }
 
-/// A text that is no weight.
+/// The error of a weight that is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightError {
     /// The text.

@@ -132,7 +132,7 @@ impl Values {
         }
     }
 
-    /// A text begins.
+    /// Text begins.
     pub(super) fn begin_text(&mut self) {
         self.texts.truncate(self.begun);
         if self.begun + MAX_TEXT > MAX_TEXTS {
@@ -201,7 +201,7 @@ impl Found {
         matches!(self, Self::Number(number) if number.counted().is_some())
     }
 
-    /// The place and length of a text that is not empty and starts at `end` or later.
+    /// The place and length of the text, if it is not empty and starts at `end` or later.
     fn text_from(self, end: usize) -> Option<(usize, usize)> {
         match self {
             Self::Text { start, length } if length > 0 && usize::from(start) >= end => {

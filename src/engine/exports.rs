@@ -92,7 +92,7 @@ impl Engine {
         samples.into_iter().flat_map(|sample| [(Event::Latency, sample.took.0), (Event::Tasks, sample.tasks)])
     }
 
-    /// When the next list of subjects is due, by the host's clock.
+    /// The time at which the next list of subjects is due, by the host's clock.
     pub(super) fn top_due(&self) -> Option<Micros> {
         let tally = &self.requests.tally;
         [&tally.top_denied, &tally.top_used].into_iter().flatten().filter_map(Top::due).min()

@@ -217,7 +217,7 @@ impl Engine {
         self.carry(now);
     }
 
-    /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
+    /// The time at which [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
     #[must_use]
     pub fn next_tick(&self, now: Micros) -> Option<Micros> {
         // The host sends a wake-up for what is ready. If the wake-up is lost, the tick does its work.

@@ -113,7 +113,7 @@ struct Connection<T: Transport> {
     store: usize,
     state: State,
     created: Now,
-    /// When it last got a batch, in uptime.
+    /// The uptime at which it last got a batch.
     used_at: Micros,
     /// It replaces older ones as soon as the store has answered a batch well on it.
     is_successor: bool,

@@ -14,7 +14,7 @@ pub const MAX_DENIALS: u32 = 1_000;
 /// The most times that a ban is as long as the one before it.
 pub const MAX_FACTOR: u32 = 100;
 
-/// When a ban begins, and how long it lasts.
+/// The denials after which a ban begins, and its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ban {
     after: u32,
@@ -29,7 +29,7 @@ pub struct Ban {
 pub(super) struct BanState {
     /// The end of the ban.
     ends: Micros,
-    /// When the first of the counted denials was.
+    /// The time of the first of the counted denials.
     since: Micros,
     denials: u32,
     /// The duration of the last ban, and its end; zero when it is forgotten.
@@ -76,7 +76,7 @@ impl Ban {
         [(*after).into(), window.0, duration.0, (*factor).into(), max.0]
     }
 
-    /// The remaining time of the subject's ban. The clock may have gone back, and `max` may be shorter now: no ban has more than `max`
+    /// The remaining time of the subject's ban. The clock may have been set back, and `max` may be shorter now: no ban has more than `max`
     /// left.
     pub(super) fn rest(&self, state: &mut BanState, now: Micros) -> RetryAfter {
         let rest = state.ends.since(now);

@@ -67,7 +67,7 @@ impl Concurrency {
         self.slot
     }
 
-    /// When a permit taken now expires.
+    /// The time at which a permit that is granted now expires.
     fn expiry(&self, now: Micros) -> u64 {
         now.plus(self.ttl).0.div_ceil(self.slot.max(1)).saturating_mul(self.slot)
     }

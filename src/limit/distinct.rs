@@ -40,7 +40,7 @@ pub struct MembersState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Value {
-    /// When it was first used.
+    /// The time of its first use.
     at: Micros,
     /// True if several requests have used it: then a refund of one does not remove it.
     is_shared: bool,

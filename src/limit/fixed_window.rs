@@ -102,7 +102,7 @@ impl FixedWindow {
         self.limit.saturating_mul(64).max(self.largest).max(SECOND)
     }
 
-    /// When the window begins that contains `now`; where the first request begins it, a new one.
+    /// The beginning of the window that contains `now`. With `Align::First`, it is the beginning of a new window.
     fn start(&self, now: Micros) -> u64 {
         match self.align {
             Align::Clock => now.0 - now.0 % self.window.0.max(1),
@@ -111,7 +111,7 @@ impl FixedWindow {
         }
     }
 
-    /// When the window ends that begins at `start`.
+    /// The end of the window that begins at `start`.
     pub(super) fn end(&self, start: u64) -> Micros {
         match self.align {
             Align::Clock | Align::First => Micros(start).plus(self.window),

@@ -80,8 +80,8 @@ impl Ask {
     }
 }
 
-/// When one more request of the same cost would pass, if no other request comes: denied at every microsecond before,
-/// granted at it.
+/// The time until one more request of the same cost would pass, if no other request comes. It would be denied at every microsecond
+/// before, and granted at that time.
 ///
 /// Of several limits the greatest counts. So a request that can never pass one limit can never pass, and if one time is
 /// unknown, the time is unknown.
@@ -109,14 +109,14 @@ impl RetryAfter {
 pub struct LimitOutcome {
     /// Units left; of a concurrency limit, permits left; of a distinct limit, values. Negative: an overdraft, or used when the limit was larger.
     pub remaining: i64,
-    /// When one more request would pass this limit.
+    /// The time until one more request would pass this limit.
     pub retry_after: RetryAfter,
-    /// When the limit is full again, if no other request comes.
+    /// The time until the limit is full again, if no other request comes.
     pub reset: Micros,
     /// Microseconds until the first granted request may pass. Negative: it could have passed that much earlier, and the requests after it
     /// may use that time. Always 0 without a `max_delay`.
     pub first_delay: i64,
-    /// When the permits taken from a concurrency limit expire. The release names them by it. Otherwise 0.
+    /// The time at which the permits of a concurrency limit expire. The release names them by it. Otherwise 0.
     pub permit_expiry: u64,
     /// The total that this limit had refunded until then, modulo 2^52. The refund of a grant compares it with the total at that time: the
     /// difference was refunded in between. In microseconds for a bucket that refills evenly, in tokens for one that refills in steps. For
@@ -151,7 +151,7 @@ impl Outcome {
 pub struct Permits {
     /// The limit's place in its policy.
     pub limit: usize,
-    /// When they expire, which names them: [`LimitOutcome::permit_expiry`].
+    /// The time at which they expire, which names them: [`LimitOutcome::permit_expiry`].
     pub expiry: u64,
     /// Their number.
     pub count: u32,
@@ -173,7 +173,7 @@ impl Outcome {
         renewed
     }
 
-    /// When one more request would pass all limits and the ban.
+    /// The time until one more request would pass all limits and the ban.
     #[must_use]
     pub fn retry_after(&self) -> RetryAfter {
         self.limits.iter().map(|answer| answer.retry_after).fold(self.ban, RetryAfter::max)

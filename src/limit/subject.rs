@@ -45,7 +45,7 @@ pub(super) struct Receipt {
 }
 
 impl Receipt {
-    /// When the limit would have been full again.
+    /// The time at which the limit would have been full again.
     pub(super) fn full_at(&self) -> Micros {
         self.at.plus(self.answer.reset)
     }

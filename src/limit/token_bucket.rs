@@ -182,7 +182,7 @@ impl TokenBucket {
         ask.need_with_overdraft(self.capacity, self.overdraft)
     }
 
-    /// When this many more tokens have come.
+    /// The time at which this many more tokens have come.
     fn filled(&self, view: StepsState, tokens: u64) -> Micros {
         let steps = tokens.div_ceil(self.refill.max(1));
         Micros(view.start.saturating_add(steps.saturating_mul(self.interval.0)))

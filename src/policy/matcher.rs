@@ -142,7 +142,7 @@ pub enum ValueTest {
     Prefix(Vec<u8>),
     /// Its whole value matches.
     Regex(Pattern),
-    /// Its value meets this test after these steps; texts in the test have gone through them.
+    /// Its value meets this test after these steps. The strings in the test were normalized by the same steps.
     Normalized(Normal, Box<ValueTest>),
 }
 

@@ -142,7 +142,7 @@ const LONGEST: usize = 1024;
 /// The state of one response.
 #[derive(Debug)]
 pub struct Settling {
-    /// When the request was admitted.
+    /// The time at which the request was admitted.
     since: Micros,
     status: Option<u16>,
     grpc_status: Option<u32>,

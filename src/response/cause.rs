@@ -29,7 +29,7 @@ impl Cause {
         }
     }
 
-    /// The title of the problem, also the sentence of a text body.
+    /// The title of the problem, also the sentence of a plain-text body.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Exceeded => "Request cannot be satisfied as assigned quota has been exceeded",

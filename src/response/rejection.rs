@@ -28,7 +28,7 @@ const MAX_BATCH: usize = 32 * 1024;
 pub struct Rejection {
     /// The reason of the rejection.
     pub cause: Cause,
-    /// When the client may retry, jitter included. `Never` tells gRPC clients not to; `Unknown` sends no time.
+    /// The time until the client may retry, jitter included. `Never` tells gRPC clients not to; `Unknown` sends no time.
     pub retry_after: RetryAfter,
     /// The HTTP status.
     pub status: u16,

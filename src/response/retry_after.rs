@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When the client of a rejected request may come again.
+//! The time after which the client of a rejected request may come again.
 
 use super::answer::PolicyAnswer;
 use super::cause::Cause;
@@ -10,7 +10,7 @@ use crate::time::Micros;
 /// pause of the breaker.
 pub(super) const STORE_RETRY: Micros = Micros::from_secs(1);
 
-/// When a request with these answers would pass.
+/// The time until a request with these answers would pass.
 pub(super) fn retry_after(answers: &[PolicyAnswer<'_>]) -> RetryAfter {
     let (mut after, mut estimate) = (RetryAfter::Now, None);
     for answer in answers {

@@ -14,7 +14,7 @@ const PLACEHOLDERS: [&str; 4] = ["retry_after", "limit", "policy", "request_id"]
 /// The values of the placeholders; an empty one is none.
 pub(super) type Values<'a> = [&'a str; PLACEHOLDERS.len()];
 
-/// The longest id of a request that a text shows, in bytes.
+/// The longest id of a request that a rejection shows, in bytes.
 const LONGEST_ID: usize = 128;
 
 /// The longest `accept` that weir reads, in bytes. For a longer one the default is acceptable.
@@ -48,7 +48,7 @@ pub struct Cors {
     pub credentials: bool,
 }
 
-/// The use of a text.
+/// The use of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The value of a header.
@@ -61,7 +61,7 @@ pub enum Kind {
     Text,
 }
 
-/// A text with placeholders.
+/// A string with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     kind: Kind,
@@ -91,7 +91,7 @@ impl Kind {
 }
 
 impl Template {
-    /// Reads a text. A word in braces is a placeholder, unless another brace is before them; every other brace is part of the text.
+    /// Reads a string. A word in braces is a placeholder, unless another brace is before them; every other brace is part of the string.
     ///
     /// # Errors
     /// The name of an unknown placeholder.
@@ -152,7 +152,7 @@ impl Template {
     }
 }
 
-/// Appends a text. Inlined, it would take many bytes of the plugin.
+/// Appends a string. Inlined, it would enlarge the plugin by many bytes.
 #[inline(never)]
 fn append(out: &mut String, text: &str) {
     out.push_str(text);

@@ -58,13 +58,13 @@ impl BanRecord {
 /// The denials of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenialsRecord {
-    /// When the first was that counts.
+    /// The time of the first denial that counts.
     pub since: Micros,
     /// Their number.
     pub denials: u32,
     /// The duration of the last ban; zero: it is forgotten.
     pub last: Micros,
-    /// When the last ban ended, or ends.
+    /// The end of the last ban, in the past or in the future.
     pub ended: Micros,
 }
 

@@ -137,7 +137,7 @@ fn time(number: i64) -> Option<Micros> {
     u64::try_from(number).ok().map(Micros)
 }
 
-/// When a request would pass, as the script says it.
+/// The time until a request would pass, from the number in the reply.
 #[inline(always)]
 fn wait(span: i64) -> Option<RetryAfter> {
     match span {

@@ -38,7 +38,7 @@ impl Used {
 /// A time span whose usage is added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Interval {
-    /// When it begins, in seconds since 1970.
+    /// Its beginning, in seconds since 1970.
     pub start: u64,
     /// Its length in seconds.
     pub length: u64,

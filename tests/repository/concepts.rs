@@ -39,7 +39,7 @@ struct Case {
 #[derive(Clone, Copy)]
 pub struct Decision {
     pub arrives: Micros,
-    /// When it passes, if it does: later than it arrives if it is held.
+    /// The time at which it passes, if it does: later than it arrives if it is held.
     pub passes: Option<Micros>,
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables in documents that a test makes, each between two marks: `<!-- NAME -->` and `<!-- end -->`. The table of threats, which names
-//! tests. And a table of sentences that made readers stop, which no page or source says again, one of words that no page uses, and a rule
-//! for comments.
+//! tests. And a table of sentences that made readers stop, which no page or source says again, one of words that no page or comment uses,
+//! and a rule for doc comments.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -93,7 +94,7 @@ const STOPPED: [(&str, &str); 42] = [
     ("nor is it", "one fact per sentence"),
 ];
 
-/// Words that no page uses outside of code, because they mean several things or nothing to a reader, and what to say.
+/// Words that no page or comment uses outside of code, because they mean several things or nothing to a reader, and what to say.
 #[rustfmt::skip]
 const WORDS: [(&str, &str); 21] = [
     ("house", "crate"),
@@ -175,18 +176,39 @@ fn prose(page: &str) -> Vec<(usize, String)> {
     lines
 }
 
+/// The comments of a source, without their marks. A page has no mark: all of its text is a comment. A line without a comment is empty, so
+/// that a finding can name its line.
+fn comments(source: &str, mark: &str) -> String {
+    let comment = |line: &str| {
+        let line = [" ", line].concat();
+        let (_, comment) = line.split_once(mark).unwrap_or_default();
+        comment.trim_start_matches(['/', '!', '-', '#', ' ']).to_owned() + "\n"
+    };
+    source.lines().map(comment).collect()
+}
+
 #[test]
-fn no_page_uses_a_word_that_readers_do_not_know() {
+fn no_page_or_comment_uses_a_word_that_readers_do_not_know() {
     let (root, mut found) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new());
-    let is_page =
-        |path: &PathBuf| path.extension().is_some_and(|end| end == "md") && !path.ends_with("CHANGELOG.md");
-    for file in files(root.into()).iter().filter(|file| is_page(file)) {
-        for (at, line) in prose(&fs::read_to_string(file).expect("a page")) {
+    for file in files(root.into()) {
+        let is_script = file.parent().is_some_and(|folder| folder.ends_with("scripts"));
+        let mark = match file.extension().and_then(OsStr::to_str) {
+            Some("md") if !file.ends_with("CHANGELOG.md") => "",
+            Some("rs") => " //",
+            Some("lua") => " --",
+            Some("sh") | None if is_script => " #",
+            _ => continue,
+        };
+        let text = fs::read_to_string(&file).expect("a page or a source");
+        let (lines, end) = (prose(&comments(&text, mark)), (0, String::new()));
+        for ((at, line), (_, next)) in lines.iter().zip(lines.iter().skip(1).chain([&end])) {
+            // The words of an entry may be in two lines.
+            let both = [line.trim_end(), " ", next.trim_start()].concat();
             let is_letter = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
             for (word, say) in WORDS {
-                let stands = line.match_indices(word).any(|(from, _)| {
-                    let (head, tail) = (&line[..from], &line[from + word.len()..]);
-                    !is_letter(head.chars().last()) && !is_letter(tail.chars().next())
+                let stands = both.match_indices(word).any(|(from, _)| {
+                    let (head, tail) = (&both[..from], &both[from + word.len()..]);
+                    from < line.len() && !is_letter(head.chars().last()) && !is_letter(tail.chars().next())
                 });
                 if stands {
                     found.push(format!("{}:{at}: {word:?}: say {say:?}", file.display()));
@@ -208,7 +230,7 @@ fn doc_comments_do_not_begin_with_a_question() {
             let doc = ["///", "//!"].into_iter().find(|mark| line.starts_with(mark));
             if let Some(mark) = doc.filter(|mark| !before.starts_with(mark))
                 && let Some(word) = line.trim_start_matches(mark).split_whitespace().next()
-                && ["What", "How", "Whether"].contains(&word)
+                && ["What", "How", "Whether", "Where", "Which", "Why"].contains(&word)
             {
                 found.push(format!("{}:{at}: {line}", file.display()));
             }

@@ -21,11 +21,11 @@ pub struct Lane {
 /// One request and what became of it. Times count from the beginning of the load.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The index of the lane, or of the request if each is another.
+    /// The index of the [`Lane`], or of the request if each request has its own.
     pub lane: usize,
-    /// When its connection was begun.
+    /// The time at which its connection was begun.
     pub sent: Duration,
-    /// When its response was whole, or its connection failed.
+    /// The time at which its response was complete, or its connection failed.
     pub ended: Duration,
     pub response: io::Result<Response>,
 }
@@ -52,7 +52,7 @@ struct Shared {
 }
 
 impl Load {
-    /// Begins: `rate` requests a second for each lane, which take turns.
+    /// Starts the load: `rate` requests per second for each [`Lane`], in rotation.
     pub fn start(lanes: Vec<Lane>, rate: u32) -> Self {
         let interval = Duration::from_secs(1) / rate / u32::try_from(lanes.len()).expect("a few lanes");
         Self::of_each(interval, move |number| {
@@ -61,7 +61,7 @@ impl Load {
         })
     }
 
-    /// Begins: a request in each interval, of this lane.
+    /// Starts the load: a request in each interval, of the [`Lane`] that `lane_of` returns.
     pub fn of_each(
         interval: Duration,
         mut lane_of: impl FnMut(usize) -> (usize, Lane) + Send + 'static,

@@ -77,7 +77,7 @@ pub struct Proxy(Server<Path>);
 struct Path {
     to: SocketAddr,
     network: Network,
-    /// When a narrow network has carried what it was given.
+    /// The time at which a narrow network has carried all that it was given.
     free: Instant,
     carried: Carried,
 }

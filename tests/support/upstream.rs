@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The service behind Envoy: it answers every request with 200 and an account of what it received, and holds those
-//! to `/hold…` or with a header `x-hold` back until the test lets go, so that requests are in flight for as long as a test needs them to be. A request with a header
+//! to `/hold…` or with a header `x-hold` back until the test releases them, so that requests are in flight for as long as a test needs them to be. A request with a header
 //! `x-answer` gets the status that it names. A request to `/say` brings the response itself as its body, byte for byte; where a [`PIECE`] ends, the upstream waits until the test lets it go
 //! on, if the path is `/say/slowly`. A header `x-say` brings the response in hexadecimal digits, so that the body may be anything. A request to `:generateContent` or `:streamGenerateContent` brings its response, too.
 
@@ -91,7 +91,7 @@ fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
             break;
         }
     }
-    // A client that has gone first is no error.
+    // A client that has disconnected first is no error.
     let _ = connection.shutdown(Shutdown::Both);
 }
 

@@ -25,7 +25,7 @@ use weir::script::usage::{Interval, Used};
 use weir::script::{Form, Plan};
 use weir::time::Micros;
 
-/// When every scenario begins.
+/// The time at which every scenario begins.
 pub const START: Micros = Micros::from_secs(1_700_000_000);
 pub const DAY: Micros = Micros::from_secs(86_400);
 pub const MINUTE: Micros = Micros::from_secs(60);

@@ -15,7 +15,7 @@ pub fn parse(text: &str) -> Result<Node, Wrong> {
     walk.value().ok_or((Place::START, String::from("$: found no JSON, allowed: a JSON object")))
 }
 
-/// A place in a text of valid JSON.
+/// A place in a valid JSON document.
 struct Walk<'a> {
     text: &'a str,
     /// In bytes.

@@ -2,8 +2,8 @@
 //! JSON and YAML documents that keep the place of every value, so that a finding can name its line. A word in YAML means here what
 //! Envoy takes it for.
 //!
-//! A text is bounded before it is read, and so is its nesting: neither a large file nor a deep one ends the command otherwise than
-//! with a message.
+//! The size of a file is limited before it is read, and so is its nesting. If a file is too large or too deep, the command ends with
+//! a message.
 
 mod json;
 mod origin;
@@ -21,7 +21,7 @@ pub(super) const MAX_TEXT: usize = 16 * 1024 * 1024;
 /// The deepest nesting. Envoy reads no configuration that is nested as deep.
 const MAX_DEPTH: usize = 128;
 
-/// A place in a text: line and column, from 1.
+/// A place in a document: line and column, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub line: usize,
@@ -48,7 +48,7 @@ pub(super) enum Content {
     Object(Vec<(String, Place, Node)>),
 }
 
-/// The notation of a text. Envoy decides by the end of the file's name, and so does the command.
+/// The notation of a document. Envoy decides by the end of the file's name, and so does the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
     /// `.json`
@@ -73,21 +73,21 @@ impl Syntax {
     }
 }
 
-/// A mistake in a text, and its place.
+/// A mistake in a document, and its place.
 pub(super) type Wrong = (Place, String);
 
 impl Node {
-    /// A node of this content, in a text that is not shown.
+    /// A node of this content, in a document that is not shown.
     pub const fn new(place: Place, content: Content) -> Self {
         Self { place, content, origin: None }
     }
 
-    /// An empty object at the beginning of a text.
+    /// An empty object at the beginning of a document.
     pub const fn empty() -> Self {
         Self::new(Place::START, Content::Object(Vec::new()))
     }
 
-    /// Reads the documents of a text: one of JSON, or one or several of YAML.
+    /// Reads the documents of a file: one of JSON, or one or several of YAML.
     pub fn parse(text: &str, syntax: Syntax) -> Result<Vec<Self>, Wrong> {
         if text.len() > MAX_TEXT {
             return Err((Place::START, format!("the file is larger than {MAX_TEXT} bytes")));
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// Returns where Envoy refuses a text that [`Node::parse`] reads, if it does.
+    /// Returns the mistake for which Envoy refuses a file that [`Node::parse`] reads; `None` if Envoy reads it, too.
     pub fn refused(text: &str, syntax: Syntax) -> Option<Wrong> {
         let is_json = syntax != Syntax::Yaml && Self::parse_json(text).is_ok();
         if is_json { None } else { yaml::refused(text) }

@@ -10,7 +10,7 @@ use super::{Content, MAX_DEPTH, Node, Origin, Place, Wrong};
 
 const MAX_COPIED: usize = 1_000_000;
 
-/// Reads the documents of a text.
+/// Reads the documents of a file.
 pub fn parse(text: &str) -> Result<Vec<Node>, Wrong> {
     let mut loader = Loader::default();
     let mut parser = Parser::new_from_str(text);
@@ -24,8 +24,8 @@ pub fn parse(text: &str) -> Result<Vec<Node>, Wrong> {
     Ok(loader.documents)
 }
 
-/// Returns where Envoy refuses a text that is YAML, if it does: its parser reads no `?` in a word without quotes in brackets or braces, and
-/// no such word that begins with `|` or `>`.
+/// Returns the first place in valid YAML that Envoy refuses. Inside brackets or braces, Envoy's parser reads no word without quotes that
+/// contains `?` or begins with `|` or `>`.
 pub fn refused(text: &str) -> Option<Wrong> {
     let (mut rest, mut at) = (text.chars(), 0);
     // Whether what is open is in brackets or braces.
@@ -108,7 +108,7 @@ impl Loader {
                     Some(tag) => !(tag.handle.is_empty() && tag.suffix == "!"),
                     None => style == ScalarStyle::Plain,
                 };
-                // Nothing without a tag is nothing; with one, it is a text.
+                // An empty value without a tag is null. With a tag, it is a string.
                 let value = match plain(&text) {
                     value if is_plain && (tag.is_none() || !value.is_null()) => value,
                     _ => Value::from(text.as_ref()),
@@ -190,7 +190,7 @@ impl Open {
     }
 }
 
-/// A word without quotes, as Envoy 1.40 reads it: what is neither nothing, a truth value nor a whole number is a text, `0.5` too.
+/// A word without quotes, as Envoy 1.40 reads it: null, a boolean or a whole number. Any other word is a string, also `0.5`.
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -203,13 +203,13 @@ fn plain(text: &str) -> Value {
         _ => {}
     }
     if let Some(number) = integer(text) {
-        // Envoy makes a text of what is beyond 32 bits, so that no digit is lost in a `Struct`.
+        // Envoy makes a string of a number beyond 32 bits, so that no digit is lost in a `Struct`.
         return i32::try_from(number).map_or_else(|_| Value::from(number.to_string()), Value::from);
     }
     Value::from(text)
 }
 
-/// A number that Envoy leaves a text: with a fraction or an exponent, or too large for 32 bits.
+/// A number that Envoy reads as a string: it has a fraction or an exponent, or is too large for 32 bits.
 pub fn number(text: &str) -> Option<Value> {
     let is_number = text.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first))
         && text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));

@@ -53,7 +53,7 @@ fn print_headers(answer: &Answer, out: &mut impl io::Write) -> io::Result<()> {
     headers.try_for_each(|(name, value)| writeln!(out, "  {name}: {}", shown(value.as_bytes())))
 }
 
-/// When a rejected client may come again. `is_banned_for_ever` is a ban without an end.
+/// Says when a rejected client may come again. `is_banned_for_ever` is true for a ban without an end.
 pub fn retry(after: RetryAfter, is_banned_for_ever: bool) -> String {
     match after {
         RetryAfter::After(rest) => format!("retry after {}", span(rest)),

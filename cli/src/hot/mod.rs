@@ -79,7 +79,7 @@ pub(super) struct Hot {
     pub skipped: u64,
     /// The journal has entries, perhaps of other policies, or older ones.
     is_there: bool,
-    /// When the first and the last of them was denied.
+    /// The times at which the first and the last of them were denied.
     first: Micros,
     last: Micros,
 }

@@ -152,7 +152,7 @@ impl Names {
                     map.replace(field, new);
                 }
             }
-            // Envoy gives up a command before weir gives up its batch.
+            // Envoy abandons a command before weir abandons its batch.
             if map.get("op_timeout").is_some() {
                 map.replace("op_timeout", seconds(Micros(region.deadline.0 / 5 * 4)));
             }

@@ -149,7 +149,7 @@ fn has_one_of(names: &mut dyn Iterator<Item = &str>) -> String {
     format!("or false {}", names.map(has).collect::<Vec<_>>().join(" "))
 }
 
-/// A text in a template, which has the strings of Go.
+/// A string in a template, in the notation of Go.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }

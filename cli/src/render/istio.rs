@@ -12,7 +12,7 @@ use super::{Document, Failure, Rendering, Store};
 use crate::envoys::Version;
 use crate::tree::{Map, Tree};
 
-/// Which proxies.
+/// The proxies that get weir.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Context {
     /// Gateways.

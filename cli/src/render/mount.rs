@@ -17,7 +17,7 @@ pub const PASSWORD_SOURCE: &str = "/etc/weir-config/redis-password.yaml";
 pub struct Names {
     /// The plugin.
     pub plugin: String,
-    /// Where the password is.
+    /// The file [`PASSWORD_SOURCE`].
     pub password_source: String,
 }
 

@@ -170,7 +170,7 @@ impl Shipped {
         });
     }
 
-    /// Where clients come in, and what is behind.
+    /// Sets the addresses of the listener, of the upstream, and of Envoy's admin interface.
     fn ends(&mut self, rendering: &Rendering<'_>) -> Result<(), Failure> {
         let listen = host_and_port("listen", &rendering.arguments.listen)?;
         let upstream = host_and_port("upstream", &rendering.arguments.upstream)?;
@@ -195,7 +195,7 @@ impl Shipped {
     }
 }
 
-/// Where weir's code is, in Envoy's file system.
+/// The path of weir's code in Envoy's file system.
 pub fn code(rendering: &Rendering<'_>) -> String {
     let default = match (rendering.arguments.host, &rendering.arguments.image_volume) {
         // The image has the name that the agents of control planes look for.

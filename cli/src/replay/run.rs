@@ -25,7 +25,7 @@ pub struct Run {
     /// Requests that hold permits, by the time at which they end.
     ends: BTreeMap<(Micros, u64), Vec<(Check, Outcome)>>,
     requests: u64,
-    /// When permits are to be renewed next.
+    /// The time of the next renewal of permits.
     renews_at: Micros,
 }
 
@@ -197,7 +197,7 @@ fn decision_of(config: &Config, answers: &[(Check, CheckAnswer)], event: &Event)
     }
 }
 
-/// When permits of this grant are to be renewed: a third of their `ttl` after they were taken.
+/// The time at which permits of this grant are to be renewed: a third of their `ttl` after they were granted.
 fn renewal(plan: &Plan, receipt: &Outcome) -> Micros {
     let due = |permits: Permits| {
         let ttl = plan.ttl(permits.limit)?;

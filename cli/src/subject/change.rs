@@ -59,7 +59,7 @@ if type(reply) == 'table' and reply.err then
 end
 return 1";
 
-/// Why something is changed.
+/// The reason for a change.
 #[derive(Args)]
 pub(in super::super) struct Reason {
     /// The reason, for the audit: up to 1,024 bytes.

@@ -29,7 +29,7 @@ use weir::policy::{Check, Policy, Ruling, key};
 use weir::script::Plan;
 use weir::script::records;
 
-/// Which subject.
+/// The subject that a command applies to.
 #[derive(Args, Clone)]
 pub(super) struct Selection {
     /// The configuration, or a configuration of Envoy that contains one.
@@ -292,7 +292,7 @@ impl<'a> Subject<'a> {
         self.checks.iter().filter_map(|check| Some((check, self.config.plan(check)?)))
     }
 
-    /// When every worker knows what has changed in Redis, and where nothing has changed.
+    /// Says within which time every worker sees the change in Redis, and in which regions nothing has changed.
     fn delay(&self) -> String {
         let ttl = self.config.store.denial_ttl;
         let delay = format!("Workers see the change within {}.", words::span(ttl.plus(ttl)));

@@ -46,7 +46,7 @@ pub(in super::super) struct LimitState {
 /// A key whose value is text.
 pub(in super::super) struct Record {
     pub value: Vec<u8>,
-    /// When it expires; `None`: never.
+    /// The time until it expires; `None`: never.
     pub expires: Option<Micros>,
 }
 

@@ -8,7 +8,7 @@ use weir::time::Micros;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
-    /// When, from the beginning of the command.
+    /// Its time, from the beginning of the command.
     pub at: Micros,
     /// The Envoys that did not answer, and why.
     pub silent: Vec<String>,
@@ -63,7 +63,7 @@ pub(super) struct Failure {
     pub kind: String,
     /// The number since Envoy began.
     pub total: u64,
-    /// When there was last one more, from the beginning of the command.
+    /// The time at which `total` last grew, from the beginning of the command.
     pub last: Option<Micros>,
     pub rate: Rate,
 }

@@ -106,7 +106,7 @@ pub fn object(line: &[u8]) -> Result<Map<String, Value>, Failure> {
     }
 }
 
-/// True if a text is the beginning of JSON.
+/// True if a line is the beginning of a JSON document.
 pub fn is_cut_off(line: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(line).is_err_and(|error| error.is_eof())
 }

@@ -81,7 +81,7 @@ impl Lines {
         Self::new(BufReader::with_capacity(1 << 16, input), name, size)
     }
 
-    /// The lines of a text, as of the file of this name.
+    /// The lines of `text`, as if it were the file of this name.
     pub fn of(name: &str, text: Vec<u8>) -> Result<Self, Failure> {
         let size = u64::try_from(text.len()).ok();
         let input = Twice { stream: None, file: Box::new(Cursor::new(text)) };

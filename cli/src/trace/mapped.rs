@@ -17,7 +17,7 @@ const WORDS: [&str; 9] = ["time", "end", "request", "method", "path", "host", "c
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Meaning {
-    /// When the request came, or ended: a date.
+    /// The date at which the request came, or ended.
     Date {
         is_end: bool,
     },

@@ -28,7 +28,7 @@ use weir::time::Micros;
 
 #[derive(Debug)]
 pub(super) struct Event {
-    /// When it came; at least 1 µs, because 0 means Redis's own time to the scripts.
+    /// The time at which it came; at least 1 µs, because 0 means Redis's own time to the scripts.
     pub at: Micros,
     pub took: Micros,
     pub line: u64,

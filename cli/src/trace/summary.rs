@@ -17,7 +17,7 @@ const TRIED: u64 = 1_000;
 pub struct Summary {
     pub format: String,
     pub requests: u64,
-    /// When the first one came, and the last one.
+    /// The times at which the first one and the last one came.
     pub span: Option<(Micros, Micros)>,
     /// The last line, if it has no end and cannot be read.
     pub cut_off: Option<u64>,

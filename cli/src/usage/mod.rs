@@ -65,7 +65,7 @@ pub(super) struct Used {
     pub units: u64,
     pub left: i64,
     pub quota: u64,
-    /// When the limit is full again; for permits the latest time.
+    /// The time until the limit is full again; for permits the longest time.
     pub reset: Micros,
 }
 

@@ -327,7 +327,7 @@ fn all_pages(folder: &Path, pages: &mut Vec<PathBuf>) {
     }
 }
 
-/// The anchors of a page: of its headings, as GitHub makes them, and those that it writes out.
+/// The link targets of a page: those of its headings, as GitHub makes them, and those that it writes out.
 pub fn anchors(text: &str) -> BTreeSet<String> {
     let (mut found, mut heading) = (BTreeSet::new(), None::<String>);
     for event in parsed(text) {

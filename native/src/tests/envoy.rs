@@ -35,7 +35,7 @@ pub enum Within {
     Stay,
 }
 
-/// When, and in which call, the simulated Redis answers the module's commands.
+/// The time and the call in which the simulated Redis answers the module's commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answers {
     /// The replies come with a later event.

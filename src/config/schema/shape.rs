@@ -131,7 +131,7 @@ pub struct Doc {
 }
 
 impl Doc {
-    /// A text.
+    /// A documentation text.
     #[cfg_attr(target_family = "wasm", expect(unused_variables, reason = "it is left out"))]
     pub const fn new(text: &'static str) -> Self {
         Self {

@@ -46,7 +46,7 @@ pub struct Rate {
 }
 
 /// Reads a count that is written as text: digits, with `_` between them where that helps to read, and `k`, `M` or `G` for so many
-/// thousands, millions or thousand millions. Envoy, too, makes a text of a number over 2^31, and of `50_000`, when it makes a
+/// thousands, millions or thousand millions. Envoy, too, makes a string of a number over 2^31, and of `50_000`, when it makes a
 /// `Struct` of YAML. A zero before other digits is an error, because YAML reads `010` as eight.
 #[must_use]
 pub fn count(text: &str) -> Option<u64> {

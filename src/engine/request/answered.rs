@@ -135,7 +135,7 @@ impl Requests {
         }
     }
 
-    /// When the pause after this answer ends, if there is one. A batch that has asked for nothing in advance begins none.
+    /// The end of the pause after this answer, if there is one. A batch that has asked for nothing in advance begins none.
     fn pause(&mut self, task: &Task, outcome: &Outcome, times: (Micros, Micros)) -> Option<Micros> {
         let Task { check, work: Work::Ask { advance: 1.., .. }, .. } = task else { return None };
         self.config.lease(check).filter(|lease| lease.is_auto)?;

@@ -202,7 +202,7 @@ impl Requests {
         self.local.iter().map(|local| local.merged).sum()
     }
 
-    /// When the next lease ends, by the host's clock.
+    /// The time at which the next lease ends, by the host's clock.
     pub fn next_lease_end(&self) -> Option<Micros> {
         self.leases.next_end()
     }

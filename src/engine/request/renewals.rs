@@ -24,7 +24,7 @@ const SHARE: u64 = 3;
 const TOGETHER: usize = 1_024;
 const PAUSE: Micros = Micros::from_millis(100);
 
-/// When this worker looks for permits to renew.
+/// The times at which this worker looks for permits to renew.
 #[derive(Debug)]
 pub(super) struct Renewals {
     /// The interval, if there are permits: the shortest of all limits.

@@ -70,7 +70,7 @@ pub(super) enum Receipt {
 }
 
 impl Receipt {
-    /// When it was granted, by the clock of what granted it.
+    /// The time of the grant, by the clock of the store or of the worker that made it.
     pub fn at(&self) -> Micros {
         match self {
             Self::Store(outcome) | Self::Local(outcome) => outcome.at,

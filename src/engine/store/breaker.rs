@@ -57,7 +57,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Breaker {
     state: State,
-    /// When it opened, unless it is closed.
+    /// The time at which it opened, unless it is closed.
     pub opened: Micros,
     /// Random. Spreads the probes of workers that lost the store at the same moment.
     jitter: Random,

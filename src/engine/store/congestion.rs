@@ -123,9 +123,9 @@ pub(super) struct Congestion {
     trips: [Option<Micros>; TRIPS],
     /// The last delivery rates: how many tasks, in which time; the youngest first.
     rates: [(usize, Micros); TRIPS],
-    /// When the last answers arrived, and to how many tasks; the youngest first.
+    /// The times at which the last answers arrived, and their numbers of tasks; the youngest first.
     arrivals: [(Now, usize); TRIPS],
-    /// When the window last shrank. Batches that were sent before say nothing about it.
+    /// The time at which the window last shrank. Batches that were sent before say nothing about it.
     shrunk: Micros,
     worst: Option<Worst>,
     trials: Trials,
@@ -133,7 +133,7 @@ pub(super) struct Congestion {
     drained: Option<(usize, Micros)>,
     /// Each round trip without queueing adds one, which doubles the growth, up to [`BOOST`].
     boost: u32,
-    /// When the current round trip began.
+    /// The beginning of the current round trip.
     round: Micros,
 }
 

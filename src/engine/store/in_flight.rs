@@ -46,7 +46,7 @@ pub(super) struct InFlightBatch {
     /// The number of tasks of its slots that had been answered when it was sent, and the time of the last of those answers.
     done: (usize, Now),
     pub sent: Now,
-    /// When it becomes overdue, in loop time.
+    /// The time at which it becomes overdue, in loop time.
     overdue: Micros,
     /// It is overdue, and has counted as a failure in the breaker.
     pub late: bool,

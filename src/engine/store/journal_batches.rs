@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When entries of the journal and writes of the usage journal are sent, and what their replies mean.
+//! The batches with entries of the journal and writes of the usage journal: the times to send them, and the meaning of their replies.
 
 use super::batch::{self, Batch, tasks};
 use super::breakers::Slots;

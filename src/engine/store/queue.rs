@@ -336,7 +336,7 @@ mod tests {
         let rows: [(usize, usize, usize, &[Sent]); 8] = [
             (100, 100, 16, &[(14, 2), (14, 2), (14, 2)]),
             (100, 1, 16, &[(15, 1), (16, 0), (16, 0)]),
-            // A batch of less than eight has a place for one when so many have gone before it.
+            // A batch of less than eight tasks has a place for a settlement if seven checks were sent since the last one.
             (100, 100, 4, &[(4, 0), (3, 1), (4, 0), (3, 1)]),
             (100, 100, 1, &[(1, 0), (1, 0), (1, 0), (1, 0), (1, 0), (1, 0), (1, 0), (0, 1), (1, 0)]),
             (3, 100, 16, &[(3, 13), (0, 16), (0, 16)]),

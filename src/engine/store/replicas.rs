@@ -18,7 +18,7 @@ const IMPATIENT: Micros = Micros::from_secs(1);
 pub(super) struct Replicas {
     min: u32,
     deadline: Micros,
-    /// When too few had acknowledged a batch, and were waited for patiently.
+    /// The uptime at which too few replicas had acknowledged a batch after the longer wait.
     missed: Option<Micros>,
 }
 

@@ -77,9 +77,9 @@ struct PeerDebts {
     late: Micros,
     waiting: u64,
     counts: Counts,
-    /// When the oldest of what waits was granted, at the earliest.
+    /// The earliest time at which the oldest waiting unit can have been granted.
     since: Option<Micros>,
-    /// When it last did not take all that waited.
+    /// The time at which it last did not accept all waiting charges.
     refused_at: Micros,
     /// The units of each sync that are in flight, and when the oldest of them was granted.
     in_flight: VecDeque<(Micros, u64)>,
@@ -119,9 +119,9 @@ impl PeerDebts {
 struct Debt {
     /// For each of the peers.
     owed: InlineVec<u64>,
-    /// When it came to its place in the queue of charges.
+    /// The time at which it was put at its place in the queue of charges.
     queued: Micros,
-    /// When it was last granted something.
+    /// The time at which it was last granted something.
     latest: Micros,
     /// The most that it may owe each of them.
     most: u64,

@@ -48,7 +48,7 @@ const MAX_PAUSE: Micros = Micros::from_millis(250);
 #[derive(Debug)]
 pub(in crate::engine) struct Leases {
     subjects: HashMap<Subject, Leased, Seed>,
-    /// When to look at each subject again. The number tells apart subjects that are due at the same time.
+    /// The time at which to look at each subject again. The number distinguishes subjects that are due at the same time.
     ends: SortedMap<(Micros, u64), Subject>,
     next_end: u64,
     /// The number of units on lease now.
@@ -74,7 +74,7 @@ struct Leased {
     grants: VecDeque<Grant>,
     /// The length of the last pause, if it has not become shorter since.
     pause: Micros,
-    /// When it ends.
+    /// The end of the pause.
     paused_until: Micros,
     /// Its key in [`Leases::ends`].
     due: Option<(Micros, u64)>,
@@ -141,7 +141,7 @@ struct Grant {
     /// Units.
     taken: u64,
     left: u64,
-    /// When the store was asked.
+    /// The time at which the store was asked.
     asked: Micros,
     until: Micros,
     receipt: Rc<Outcome>,
@@ -325,7 +325,7 @@ impl Leases {
         self.on_loan.add((check.policy, check.store), left);
     }
 
-    /// When the next lease ends.
+    /// The time at which the next lease ends.
     pub fn next_end(&self) -> Option<Micros> {
         self.ends.first().map(|((until, _), _)| *until)
     }

@@ -79,7 +79,7 @@ pub(in crate::engine) struct PermitQueue {
     all_granted: bool,
     /// True if a permit was released since they asked.
     released: bool,
-    /// When it asks again, if it does not ask now.
+    /// The time at which it asks again, if it does not ask now.
     due: Option<Micros>,
     pause: Micros,
     /// The last denial, for requests that join the queue.
@@ -142,7 +142,7 @@ pub(in crate::engine) struct PermitQueues {
     due: Due,
     /// Checks after a pause are at least [`INTERVAL`] apart on average: this is the time up to which they have used their intervals.
     taken: Micros,
-    /// When requests have waited for long enough.
+    /// The time at which each request has waited for long enough.
     ends: SortedMap<(Micros, StreamId), ()>,
     next: u64,
     /// The number of requests that were queued.

@@ -34,7 +34,7 @@ pub(in crate::engine) struct Top {
     /// With the hashes of their tags: there are few enough to look at each.
     subjects: Vec<(u64, Listed)>,
     seed: Seed,
-    /// When the list began, by the host's clock; absent while it is empty and before it was first looked at.
+    /// The beginning of the list, by the host's clock; absent while it is empty and before it was first looked at.
     began: Option<Micros>,
     /// The sum of its counts, and the number of subjects that left it.
     pub total: (u64, u64),
@@ -77,7 +77,7 @@ impl Top {
         subjects.find(|(other, subject)| *other == hash && subject.tag == tag).map(|(_, subject)| subject)
     }
 
-    /// When the list is due, by the host's clock.
+    /// The time at which the list is due, by the host's clock.
     pub fn due(&self) -> Option<Micros> {
         Some(self.began?.plus(self.settings.interval))
     }

@@ -15,7 +15,7 @@ const LOST_AFTER: Micros = Micros::from_secs(1);
 pub(super) struct WakeUp {
     /// Absent until the first request.
     queue: Option<u32>,
-    /// When the one that is on its way was sent.
+    /// The time at which the wake-up that is on its way was sent.
     sent: Option<Micros>,
 }
 

@@ -202,7 +202,7 @@ fn what_is_found() {
     );
 }
 
-/// Texts share some room, and a text that was replaced gives its part back.
+/// Strings share a limited number of bytes, and a string that was replaced frees its bytes.
 #[test]
 fn texts_share_their_room() {
     let text = |byte: &str| byte.repeat(MAX_TEXT);

@@ -53,7 +53,7 @@ fn wanted(json: &Json) -> String {
     for path in PATHS {
         let values = at(json, &steps(path));
         let values: Vec<_> = values.into_iter().filter(|value| !value.is_null()).collect();
-        // Some servers end a text at a zero character.
+        // Some servers end a string at a zero character.
         let is_cut = values.iter().any(|value| value.as_str().is_some_and(|text| text.contains('\0')));
         text.push_str(if values.len() > 1 || is_cut { " ?" } else { " " });
         let last = values.iter().rfind(|value| value.is_number()).or(values.last());

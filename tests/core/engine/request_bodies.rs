@@ -120,7 +120,7 @@ fn a_ban_in_shadow_decides_no_request_without_its_body() {
     assert!(worker.engine.awaits_body(2), "its own policy was not asked");
 }
 
-/// Envoy keeps an ended stream until its loop has gone round: a host could still resume or answer it.
+/// Envoy keeps an ended stream until the next turn of its event loop: a host could still resume or answer it.
 #[test]
 fn a_request_that_has_ended_is_not_released() {
     let mut worker = by_user();

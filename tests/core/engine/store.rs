@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When the store is asked, how much of it at a time, and that a worker always comes back to it.
+//! The times at which a worker asks the store, and how much it asks at a time. A worker always returns to the store.
 
 use std::cell::LazyCell;
 

@@ -391,7 +391,7 @@ fn the_ids_of_a_body_are_those_of_its_calls() {
         (r#"{"method": "tools/call", "id": "a\"b"}"#, one(r#""a\"b""#)),
         (r#"{"method": "tools/call"}"#, None),
         (r#"[{"method": "tools/call", "id": 7}]"#, Some(Ids::Batch("7\n".into()))),
-        // A text that is no JSON has no ids.
+        // A body that is no JSON has no ids.
         (r#"{"method": "tools/call", "id": 7"#, None),
         (r#"[{"id": 7}, {"id": 8,}]"#, None),
         (r#"{"id": 01}"#, None),

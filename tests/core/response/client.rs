@@ -29,7 +29,7 @@ struct Response {
     /// `r` and `t` of each limit.
     limits: Vec<(u64, Option<u64>)>,
     retry_after: Option<u64>,
-    /// When one more request would pass, to the microsecond: a client cannot know this.
+    /// The time until one more request would pass, to the microsecond: a client cannot know this.
     truth: RetryAfter,
 }
 

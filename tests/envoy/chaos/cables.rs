@@ -13,7 +13,7 @@ use crate::support::redis::Redis;
 use crate::world::{ENVOYS, Fault, Felt, Policy, Store};
 
 pub struct Cables {
-    // Gone before what it runs in.
+    // Dropped before the namespace that it runs in.
     redis: Redis,
     namespace: Namespace,
 }

@@ -2,8 +2,9 @@
 //! Faults in real parts, under steady open-loop load on two real Envoys with what is shipped, its deadline included.
 //! The effects of each fault are printed as a table and written to `target/chaos/summary.json`.
 //!
-//! Two forms. The short one is part of `make test`: one fault of each kind, and only what no busy machine can break is judged. The full
-//! one is `make chaos` (`WEIR_FULL=1`): all faults, they last longer, and time is judged too.
+//! Two forms. The short one has one fault of each kind, and judges only what no busy machine can break. `make test` runs those of them that
+//! `.config/nextest.toml` does not leave out. The full one is `make chaos` (`WEIR_FULL=1`): it has all faults, for longer, and judges
+//! time, too.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, clippy::float_arithmetic)]
 

@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// An Envoy under overload grows no more than this, in KiB.
 const GROWTH: u64 = 4 * 1024;
 
-/// The effects of a fault. Counts are of requests to the limited lanes.
+/// The effects of a fault. Counts are of requests of [`Kind::Limited`].
 #[derive(Debug, Default)]
 pub struct Row {
     pub name: &'static str,
@@ -48,7 +48,7 @@ pub struct Row {
     pub others: usize,
     /// The others that were decided without Redis.
     pub elsewhere: usize,
-    /// The number of lanes where the fault is not to be felt; `silent` is the number of those for which Redis said nothing meanwhile.
+    /// The number of `Lane`s that the fault must not affect; `silent` is the number of those for which Redis decided nothing meanwhile.
     pub spared: usize,
     pub silent: usize,
     pub slowest: Duration,
@@ -58,7 +58,7 @@ pub struct Row {
     /// forgot. And what `on_failure: local` admitted beyond a worker's share of that. `on_failure: allow` has no bound;
     /// those are in `fallback`.
     pub over_admitted: usize,
-    /// The time from the end of the fault until Redis had decided on every lane; absent if it did not.
+    /// The time from the end of the fault until Redis had decided for every `Lane`; absent if it did not.
     pub recovered: Option<Duration>,
     /// The time from the end of the fault to the last request that was decided without Redis.
     pub settled: Duration,
@@ -289,7 +289,7 @@ fn subject(kind: &Kind) -> Option<(&'static str, usize)> {
     }
 }
 
-/// The last lane's first decision by Redis after the fault.
+/// The time from the end of the fault until Redis had decided for every `Lane`; `None` if it did not.
 fn recovered(kinds: &[Kind], exchanges: &[Exchange], over: Duration) -> Option<Duration> {
     let lanes = (0..kinds.len()).filter(|&lane| subject(&kinds[lane]).is_some());
     let first = |lane| {

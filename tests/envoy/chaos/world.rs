@@ -13,7 +13,7 @@ use crate::support::weir::{Host, Lab, SHIPPED_TIME_TO_CONNECT, TIME_TO_CONNECT, 
 
 /// The store of a world, and the faults of it.
 pub trait Store: Sized + Send + 'static {
-    /// Requests per second for each lane. In all it should be some hundreds.
+    /// Requests per second for each [`Lane`]. In all it should be some hundreds.
     const RATE: u32;
 
     /// The reason for which there cannot be such a store here.
@@ -85,7 +85,7 @@ pub struct Fault<S> {
     pub felt: Felt,
     /// The number of times that the store forgets what it knew.
     pub forgets: u32,
-    /// Begins it, has it last as long as it is told, and ends it.
+    /// Begins the fault, lets it last for this time, and ends it.
     pub inject: fn(&mut S, Duration),
 }
 
@@ -122,7 +122,7 @@ pub struct World<S> {
     faults: usize,
 }
 
-/// The subject of a lane of the load.
+/// The subject of a [`Lane`] of the load.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Control,
@@ -144,7 +144,7 @@ impl<S: Store> World<S> {
         Self { lab, faults: 0 }
     }
 
-    /// The lanes of the load for one more fault: each policy and user, and controls, at each Envoy.
+    /// The load for one more fault: each policy and user, and controls, at each Envoy.
     pub fn lanes(&mut self) -> Vec<(Kind, Lane)> {
         let mut asked = Vec::new();
         for policy in &POLICIES {

@@ -140,7 +140,7 @@ fn mistakes_are_refused() {
     }
 }
 
-/// Envoy makes a text of `1_2`, of `2k` and of a number over 2^31. It takes `010` for octal.
+/// Envoy makes a string of `1_2`, of `2k` and of a number over 2^31. It reads `010` as octal.
 fn counts_are_read_as_written() {
     for (written, count) in [
         ("12", 12_u64),

@@ -115,7 +115,7 @@ fn all_wait(world: &Dynamic) {
     eventually("every client to wait", || {
         let [active, total] =
             ["active", "total"].map(|name| world.envoy.stat(&format!("http.edge.downstream_rq_{name}")));
-        // Where none has come meanwhile, none has gone either: each client would have asked again.
+        // If no request has come meanwhile, no request has ended either: each client would have asked again.
         (active >= CLIENTS as u64 && before.replace(total) == Some(total)).then_some(())
     });
 }

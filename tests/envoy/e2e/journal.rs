@@ -141,7 +141,7 @@ fn a_flood_is_bounded() {
         denied += rejected(&world.burst(100, &as_user("ann"))) as u64;
         assert!(length() <= CAP, "never longer");
         let found = entries(&mut world.redis.connect());
-        // The oldest entries are gone, so an entry of a later second is there.
+        // The oldest entries were removed, so an entry of a later second is there.
         let is_told = found.iter().any(|entry| number(entry, "skipped") > 0);
         (found.len() as i64 == CAP && is_told).then_some(found)
     });

@@ -3,8 +3,8 @@
 //! primary dies or is cut off. Each request is a unit of a subject of its own. So afterwards each key that the new primary lacks is a unit
 //! that was granted and forgotten.
 //!
-//! Two forms. The short one is part of `make test`: a primary is killed, once with Sentinel and once in a cluster, and the bound is judged
-//! with a second of slack, because the machine may be busy. The full one is `make failover` (`WEIR_FULL=1`): each case 30 times. Both print
+//! Two forms. The short one kills a primary once, and judges the bound with a second of slack, because the machine may be busy: in a cluster
+//! (part of `make test`), and with Sentinel. The full one is `make failover` (`WEIR_FULL=1`): each case 30 times. Both print
 //! a table and write `target/failover/HOST.json`; docs/stores.md shows the copy in `docs/stores/`.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, clippy::float_arithmetic)]

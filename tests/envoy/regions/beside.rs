@@ -43,7 +43,7 @@ const PAIRS: usize = 12;
 /// The time for a change to settle, and the duration of a round after it.
 const SETTLES: Duration = Duration::from_millis(1_500);
 const ROUND: Duration = Duration::from_millis(2_500);
-/// Requests per second for each lane.
+/// Requests per second for each `Lane`.
 const RATE: u32 = 40;
 /// The maximum ratio of the p99 of another region.
 const MOST: f64 = 1.1;

@@ -2,8 +2,8 @@
 //! Limits across three real regions, each with two Envoys, a Redis and an upstream of its own, and 50 ms ± 20 ms between them in each
 //! direction. The results of each way are printed as a table, and written to `target/regions/summary.json`.
 //!
-//! Two forms. The short one is part of `make test`: all three ways are under load at once in one case, and only the bounds are judged,
-//! which no busy machine can break. The full one is `make regions` (`WEIR_FULL=1`): each way by itself, for longer, and how much of the
+//! Two forms. The short one puts all three ways under load at once in one case, and judges only the bounds, which no busy machine can break;
+//! `make test` runs only the recipe. The full one is `make regions` (`WEIR_FULL=1`): each way by itself, for longer, and how much of the
 //! limit is used and how long requests take is judged, too.
 //!
 //! `make run-regions` (`WEIR_REGIONS=show`) runs the recipe of `examples/regions/` until Ctrl-C.

@@ -76,7 +76,7 @@ impl World {
         format!("user-{}", self.subjects)
     }
 
-    /// A lane for each Envoy of a region.
+    /// A [`Lane`] for each Envoy of a region.
     pub fn lanes(&self, region: usize, way: &Way, subject: &str) -> Vec<Lane> {
         let request = Request::get(&format!("/{}", way.name)).header("x-user", subject);
         let lane = |envoy| Lane { to: self.regions[region].edge(envoy), request: request.clone() };

@@ -24,7 +24,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("secrets: the password of two regions is in no output", of_two_regions),
 ];
 
-/// As it would be in a text, in a header of basic authentication, and in bytes that are printed.
+/// The password as it would be in plain text, in a header of basic authentication, and in bytes that are printed.
 const PASSWORD: &str = "Kr0kodil-Marker-77";
 const FORMS: [&str; 5] =
     [PASSWORD, "S3Iwa29kaWwtTWFya2VyLTc3", "d2VpcjpLcjBrb2RpbC1NYXJrZXItNzc", "4b72306b6f64696c", "Kr0kodil"];

@@ -26,7 +26,7 @@ fn the_deepest_loads() {
         let limiter = format!(
             r#"{{"policies": [{{"name": "p", "match": {deepest}, "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}}]}}]}}"#
         );
-        // As weir's own files have it, and not as a text.
+        // As an object, as in weir's own files, and not as a string.
         let template = template("the limiter", redis.address(), upstream.address())
             .with("google.protobuf.StringValue", "google.protobuf.Struct")
             .with("\"the limiter\"", limiter);

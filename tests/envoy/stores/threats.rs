@@ -119,7 +119,7 @@ fn two_readings_are_no_second_value() {
 
 fn aborting_is_no_way_in() {
     let world = World::of(&limited(10), 1, 2);
-    // Some are gone before anything was asked for them, some while it is, some after.
+    // Some are aborted before their check is sent, some while it is in flight, some after.
     for _ in 0..20 {
         let asked = http::burst_held(world.edge(), (0..5).map(|_| get())).expect("sent");
         asked.into_iter().for_each(Exchange::abort);

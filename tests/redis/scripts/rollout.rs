@@ -26,7 +26,7 @@ use crate::spec;
 use crate::states::{self, RECORDED, bytes, eval, lines, recorded, renamed, text, words};
 use crate::store::Store;
 
-/// When the phases of a rollout are: within a window of 100 ms, and after it.
+/// The times of the phases of a rollout: within a window of 100 ms, and after it.
 const TIMES: [Micros; 3] =
     [spec::START, spec::START.plus(Micros::from_millis(40)), spec::START.plus(Micros::from_millis(110))];
 /// The number of connections of each version, and the number of checks of each in a phase.

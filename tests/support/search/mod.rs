@@ -4,7 +4,7 @@
 //! (breadth first), so the first path that is found wrong is one of the shortest. After each path the network is good again, all requests
 //! end, and the judge looks at what is left.
 //!
-//! A state that was seen before is not searched again. It is told by a hash of 64 bits of all that can decide what happens
+//! A state that was seen before is not searched again. It is recognized by a hash of 64 bits of all that can decide what happens
 //! next ([`World::digest`], what the clients may still do, and the sums that the judge looks at). `Scenario::prunes` switches that off.
 
 pub mod judge;

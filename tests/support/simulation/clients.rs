@@ -28,7 +28,7 @@ enum Pace {
     Adapted {
         /// Requests in a round trip.
         window: f64,
-        /// When it slowed down last.
+        /// The time at which it last slowed down.
         slowed: u64,
     },
 }
@@ -52,7 +52,7 @@ pub fn flows(setup: &Setup) -> Vec<Flow> {
 }
 
 impl Flow {
-    /// When it sends its next request, if it sends one now; or when to look again, if it sends nothing now.
+    /// Returns true if it sends a request now, and the time of the next one. If it sends nothing now, this is the time to look again.
     pub fn next(&self, now: u64, random: &mut Random) -> (bool, Option<u64>) {
         let mean = match self.pace {
             Pace::Given { first, then, at } => {

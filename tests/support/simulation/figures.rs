@@ -74,7 +74,7 @@ fn admissible(setup: &Setup, sent: &[(u64, u16)]) -> Vec<(u64, u16)> {
     sent.iter().copied().filter(|(at, _)| admits(*at)).collect()
 }
 
-/// The most by which the admitted requests exceed the limit: for a bucket, how far it would have gone below zero; for a window, how many
+/// The most by which the admitted requests exceed the limit: for a bucket, how far below zero it would be; for a window, how many
 /// more were admitted in any span of its length. A fixed window admits its limit at the end of one window and again at the beginning of the
 /// next, so there it is twice the limit.
 pub fn excess(setup: &Setup, admitted: &[(u64, u16)]) -> u64 {

@@ -36,7 +36,7 @@ pub use setup::{Clients, Setup, Shape, Way};
 /// The requests of one run, with their results.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// When each request was sent, in microseconds, and by which flow; in this order.
+    /// The time at which each request was sent, in microseconds, and its flow; in this order.
     pub sent: Vec<(u64, u16)>,
     /// The time at which each request was admitted, and its flow; in this order.
     pub admitted: Vec<(u64, u16)>,

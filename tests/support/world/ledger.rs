@@ -15,7 +15,7 @@ pub struct Request {
     pub worker: usize,
     pub checks: Vec<Check>,
     pub arrived: u64,
-    /// When it was decided, and whether it was admitted.
+    /// The time of the decision, and whether the request was admitted.
     pub decided: Option<(u64, bool)>,
 }
 
@@ -125,7 +125,7 @@ pub struct Ledger {
     pub requests: BTreeMap<StreamId, Request>,
     /// The requests that are not over.
     pub open: BTreeSet<StreamId>,
-    /// When each was decided, and whether it was admitted, in this order.
+    /// The time of each decision, its request, and whether the request was admitted; in this order.
     pub decisions: Vec<(u64, StreamId, bool)>,
     pub entries: Vec<Entry>,
     /// True if the ledger does not keep the stores' work: for worlds that would not fit into memory.
@@ -149,7 +149,7 @@ impl Ledger {
         self.requests.values().filter(|request| request.is_rejected()).count()
     }
 
-    /// When each request of a subject was admitted, and what it costs.
+    /// The time at which each request of a subject was admitted, and its cost.
     pub fn admitted(&self, subject: &str) -> Vec<(u64, u64)> {
         let end = format!("|{subject}}}");
         let of = |request: &&Request| request.checks[0].tag.ends_with(end.as_bytes());

@@ -50,7 +50,7 @@ pub struct Service {
 /// A node that does one thing after the other. Nodes share the slots of the subjects.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// When it has done what it was asked up to now, and how long it has worked, in nanoseconds.
+    /// The time at which it has done all that it was asked up to now, and the time for which it has worked, in nanoseconds.
     busy_until: u64,
     busy: u64,
     pub commands: u64,
@@ -85,7 +85,7 @@ pub struct Store {
     pub errs_percent: u64,
     /// The number of commands of a hundred whose script it does not know.
     pub forgets_percent: u64,
-    /// When it has done what it was asked up to now.
+    /// The time at which it has done all that it was asked up to now.
     busy_until: u64,
     subjects: BTreeMap<String, Subject>,
     /// The usage journal: of each interval and subject what was used; and the last write of each worker.
@@ -120,7 +120,7 @@ impl Store {
         Self { answers: Answers::MadeUp(reply), ..Self::default() }
     }
 
-    /// When it has done a batch that reaches it at this time. It does not wait for a worker that is busy.
+    /// The time at which it has done a batch that reaches it at this time. It does not wait for a worker that is busy.
     pub(super) fn done(&mut self, batch: &Batch, at: u64, random: &mut Random) -> u64 {
         let begins = at.max(self.frozen_until);
         self.busy_until = match &self.service {

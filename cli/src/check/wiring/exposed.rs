@@ -114,7 +114,7 @@ fn in_file(place: Place, path: &str, found: &mut Vec<Finding>) {
     found.push(Finding::warning(code::PASSWORD_IN_FILE, place, path, IN_FILE, FROM_FILE));
 }
 
-/// The place of a data source that is a text of the file.
+/// The place of a data source that the file itself contains, as a string or as bytes.
 fn inline(source: &Node) -> Option<Place> {
     let field = source.field("inline_string").or_else(|| source.field("inline_bytes"))?;
     let is_secret = field

@@ -350,7 +350,7 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// A text without what a browser would obey beside markup.
+/// Escapes the control characters in a string. A browser would obey them, although they are not markup.
 fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for next in text.chars() {
