@@ -123,7 +123,7 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
     let clock = || FixedWindow::new(MANY, HOUR, Align::Clock).unwrap().into();
     let first = || FixedWindow::new(MANY, HOUR, Align::First).unwrap().into();
     let month =
-        || FixedWindow::new(MANY, HOUR, Align::Calendar(Period::Month, UtcOffset::UTC)).unwrap().into();
+        || FixedWindow::new(MANY, HOUR, Align::Calendar(Period::MONTH, UtcOffset::UTC)).unwrap().into();
     let leaky = || LeakyBucket::new(1_000_000, SECOND, 1_000_000, Micros::ZERO).unwrap().into();
     let queue = || LeakyBucket::new(1_000_000, SECOND, 1_000_000, SECOND).unwrap().into();
     let wide = || LeakyBucket::new(999_999_999_989, HOUR, MANY, Micros::ZERO).unwrap().into();
@@ -476,7 +476,7 @@ fn worst_cases() -> Vec<Worst> {
     let steps: Limit = TokenBucket::new(100, 3, SECOND, Refill::Stepwise, 0).unwrap().into();
     let first: Limit = FixedWindow::new(100, HOUR, Align::First).unwrap().into();
     let clock: Limit = FixedWindow::new(100, HOUR, Align::Clock).unwrap().into();
-    let months = Align::Calendar(Period::Month, UtcOffset::UTC);
+    let months = Align::Calendar(Period::Month { anchor: 31 }, UtcOffset::UTC);
     let month: Limit = FixedWindow::new(100, HOUR, months).unwrap().into();
     let back = start.since(HOUR);
     let mut cases = vec![

@@ -48,6 +48,7 @@ const OF_LIMIT: &[&str] = &[
     "window",
     "align",
     "utc_offset",
+    "anchor",
     "rate",
     "burst",
     "max_delay",
@@ -174,7 +175,7 @@ fn fields(old: &Value, new: &Value, but: &[&str]) -> Vec<(String, String)> {
     found
 }
 
-/// True if two values are read alike: YAML has a large number as a text, and JSON as a number.
+/// True if weir reads two values alike. A large number is a string in YAML, and a number in JSON.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(ones), Value::Array(others)) => {

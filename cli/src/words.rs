@@ -40,7 +40,11 @@ pub(super) fn limit(of: &Limit) -> String {
                 Align::Clock => (duration_text(of.window()), String::from("by the clock")),
                 Align::First => (duration_text(of.window()), String::from("from its first request")),
                 Align::Calendar(period, offset) => {
-                    (String::from(name(period)), format!("by the calendar of {}", zone(offset)))
+                    let from = match period {
+                        Period::Month { anchor: anchor @ 2.. } => format!(" from day {anchor}"),
+                        _ => String::new(),
+                    };
+                    (format!("{}{from}", name(period)), format!("by the calendar of {}", zone(offset)))
                 }
             };
             format!("{} per {window}, fixed window {from}", of.limit())
@@ -92,7 +96,7 @@ const fn name(period: Period) -> &'static str {
     match period {
         Period::Day => "day",
         Period::Week => "week",
-        Period::Month => "month",
+        Period::Month { .. } => "month",
     }
 }
 
@@ -218,6 +222,10 @@ mod tests {
             (
                 r#""fixed_window", "limit": 9, "align": "month""#,
                 "9 per month, fixed window by the calendar of UTC",
+            ),
+            (
+                r#""fixed_window", "limit": 9, "align": "month", "anchor": 31"#,
+                "9 per month from day 31, fixed window by the calendar of UTC",
             ),
             (
                 r#""fixed_window", "limit": 9, "align": "day", "utc_offset": "-03:30""#,

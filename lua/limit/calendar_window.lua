@@ -2,17 +2,18 @@
 -- fixed_window with align = day, week or month: windows follow the calendar, at a fixed offset from UTC.
 --
 -- key         string, 14 bytes: as in `window`
--- parameters  limit; length: of each window, or 0 for months; shift: the microseconds by which the time that windows
---             follow is ahead of `now`. That is the offset, and for weeks three days more, from Monday to the epoch
+-- parameters  limit; length: of each window, or for months the number of days before they begin, below zero; shift: the
+--             microseconds by which the time that windows follow is ahead of `now`. That is the offset, and for weeks
+--             three days more, from Monday to the epoch
 -- extra       0
 local start, stop
 if length > 0 then
   start = now - (now + shift) % length
   stop = start + length
 else
-  -- The 31 days after the first of a month end in the next month.
-  start = month(now + shift)
-  stop = month(start + 2678400000000) - shift
+  -- No month has more than 31 days or less than 28, so this is in the next one.
+  start = month(now + shift, -length)
+  stop = month(start + 2678400000000, -length) - shift
   start = start - shift
 end
 local used, changed, held = 0, false, false
@@ -23,7 +24,7 @@ if state then
     if from > now then
       -- The clock went back. The used units count in the next window, because the current one may end in a moment.
       start, used, changed = stop, count, from ~= stop
-      stop = length > 0 and start + length or month(start + shift + 2678400000000) - shift
+      stop = length > 0 and start + length or month(start + shift + 2678400000000, -length) - shift
       held = from == start and stop
     elseif from >= start then
       used, held = count, from == start and stop

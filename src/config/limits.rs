@@ -100,6 +100,8 @@ object! {
     align: Word<Align> = word(&ALIGN).default("\"clock\"", "When windows begin."),
     utc_offset: Option<Text> = text(&UTC_OFFSET).optional("How far the time by which a `day`, `week` or `month` begins is ahead of \
         UTC, all year round; by default it is UTC. Daylight saving time is not followed."),
+    anchor: Option<Count<u8>> = count(1, 31).optional("The day of the month with which a `month` begins; by default the first. A \
+        shorter month begins with its last day."),
     warn_at_percent: Option<Count<u8>> = warn_at(),
 }
 
@@ -108,16 +110,27 @@ static ALIGN: Words<Align> = words! {
     "first" => Align::First, "A window begins with the first request after the last one ended.";
     "day" => Align::Calendar(Period::Day, UtcOffset::UTC), "Windows are days, from midnight.";
     "week" => Align::Calendar(Period::Week, UtcOffset::UTC), "Windows are weeks, from midnight before Monday.";
-    "month" => Align::Calendar(Period::Month, UtcOffset::UTC), "Windows are months of the calendar, of 28 to 31 days.";
+    "month" => Align::Calendar(Period::MONTH, UtcOffset::UTC), "Windows are months of the calendar, of 28 to 31 days, from the first or from `anchor`.";
 };
 
 fn fixed_window(view: &View<'_, FixedWindowFields>) -> Made {
     let (limit, window) = (view.get(&FIXED_WINDOW.limit), view.get(&FIXED_WINDOW.window));
-    let offset = view.get(&FIXED_WINDOW.utc_offset);
+    let (offset, anchor) = (view.get(&FIXED_WINDOW.utc_offset), view.get(&FIXED_WINDOW.anchor));
     let invalid = |parameter, value: &str, allowed: &str| {
         Err(Invalid { parameter, value: value.to_owned(), allowed: allowed.to_owned() })
     };
-    let (window, limit_or_invalid) = match (view.get(&FIXED_WINDOW.align), window) {
+    let align = match (view.get(&FIXED_WINDOW.align), anchor) {
+        (Align::Calendar(Period::Month { .. }, of), Some(anchor)) => {
+            Align::Calendar(Period::Month { anchor }, of)
+        }
+        (align, _) => align,
+    };
+    let (window, limit_or_invalid) = match (align, window) {
+        (Align::Clock | Align::First | Align::Calendar(Period::Day | Period::Week, _), window)
+            if anchor.is_some() =>
+        {
+            (window.unwrap_or(Micros::ZERO), invalid("anchor", "", "none, because `align` is not `month`"))
+        }
         (Align::Calendar(period, _), None) => {
             let offset = offset.and_then(utc_offset).unwrap_or(UtcOffset::UTC);
             let window = period.longest();

@@ -239,11 +239,11 @@ fn the_effective_window_of_a_fixed_window_is_its_rest() {
         ("on the clock, unused", Align::Clock, 0, 10_000_000 - 3_000_000),
         ("from the first request, in use", Align::First, 7, 7),
         ("from the first request, unused", Align::First, 0, 10_000_000),
-        ("a month, in use", Align::Calendar(Period::Month, UtcOffset::UTC), 7, 7),
+        ("a month, in use", Align::Calendar(Period::MONTH, UtcOffset::UTC), 7, 7),
         // From 22:13:23 on 14 November 2023.
         (
             "a month, unused",
-            Align::Calendar(Period::Month, UtcOffset::UTC),
+            Align::Calendar(Period::MONTH, UtcOffset::UTC),
             0,
             16 * 86_400_000_000 + 6_397_000_000,
         ),

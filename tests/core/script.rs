@@ -355,7 +355,7 @@ fn a_script_has_the_helpers_that_it_calls() {
     let limits: [Limit; 7] = [
         window(Align::Clock),
         window(Align::First),
-        window(Align::Calendar(Period::Month, UtcOffset::UTC)),
+        window(Align::Calendar(Period::MONTH, UtcOffset::UTC)),
         log(9),
         SlidingWindow::new(9, day, day).unwrap().into(),
         leaky(9),

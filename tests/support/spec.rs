@@ -237,7 +237,7 @@ pub fn tables() -> Vec<Table> {
             0         | 1 x 1 | 1 | 2 | now    | 6d 22h | 0
             6d 22h    | 3 x 1 | 3 | 0 | 7d     | 7d     | 0
         "),
-        table("fixed_window: months are as long as they are", vec![calendar(3, Period::Month, 0)], "
+        table("fixed_window: months are as long as they are", vec![calendar(3, Period::MONTH, 0)], "
             0                         | 2 x 1 | 2 | 1 | now    | 9d 10h | 0
             9d 9h 59m                 | 2 x 1 | 1 | 0 | 1m     | 1m     | 0
             # October
@@ -251,9 +251,25 @@ pub fn tables() -> Vec<Table> {
             525d 10h                  | 1 x 1 | 0 | 0 | 1d     | 1d     | -
             526d 10h                  | 1 x 1 | 1 | 2 | now    | 31d    | 0
         "),
-        table("fixed_window: months begin at midnight, five and a half hours ahead of UTC", vec![calendar(3, Period::Month, 330)], "
+        table("fixed_window: months begin at midnight, five and a half hours ahead of UTC", vec![calendar(3, Period::MONTH, 330)], "
             9d 4h 29m | 1 x 1 | 1 | 2 | now | 1m  | 0
             9d 4h 30m | 3 x 1 | 3 | 0 | 31d | 31d | 0
+        "),
+        table("fixed_window: months begin on the 31st, or on their last day", vec![calendar(3, Period::Month { anchor: 31 }, 0)], "
+            0                         | 2 x 1 | 2 | 1 | now    | 8d 10h | 0
+            8d 9h 59m                 | 2 x 1 | 1 | 0 | 1m     | 1m     | 0
+            # 30 September
+            8d 10h                    | 1 x 1 | 1 | 2 | now    | 31d    | 0
+            # 31 October
+            39d 10h                   | 1 x 1 | 1 | 2 | now    | 30d    | 0
+            # 31 January of 2027, to 28 February
+            131d 10h                  | 4 x 1 | 3 | 0 | 28d    | 28d    | 0
+            159d 9h 59m 59s 999999us  | 1 x 1 | 0 | 0 | 1us    | 1us    | -
+            159d 10h                  | 1 x 1 | 1 | 2 | now    | 31d    | 0
+        "),
+        table("fixed_window: months begin on the 15th at noon of UTC", vec![calendar(3, Period::Month { anchor: 15 }, -720)], "
+            23d 21h 59m | 1 x 1 | 1 | 2 | now | 1m  | 0
+            23d 22h     | 3 x 1 | 3 | 0 | 31d | 31d | 0
         "),
         table("fixed_window: cost, and a cost that never fits", vec![fixed(10, "1s", Align::Clock)], "
             0   | 2 x 4  | 2 | 2  | 1s    | 1s | 0
@@ -513,13 +529,13 @@ pub fn tables() -> Vec<Table> {
             59s 999999us | 9 x 1 | 0 | 0 | 30s 1us   | 2m 1us    | -
             60s          | 1 x 1 | 0 | 0 | 30s       | 2m        | -
         "),
-        table("clock back: fixed_window, month, counts on until the next month is over", vec![calendar(3, Period::Month, 0)], "
+        table("clock back: fixed_window, month, counts on until the next month is over", vec![calendar(3, Period::MONTH, 0)], "
             40d 10h | 2 x 1 | 2 | 1 | now     | 30d     | 0
             0       | 2 x 1 | 1 | 0 | 40d 10h | 40d 10h | 0
             9d 10h  | 1 x 1 | 0 | 0 | 31d     | 31d     | -
             40d 10h | 1 x 1 | 1 | 2 | now     | 30d     | 0
         "),
-        table("clock back by a moment: fixed_window, month, does not open a month twice", vec![calendar(3, Period::Month, 0)], "
+        table("clock back by a moment: fixed_window, month, does not open a month twice", vec![calendar(3, Period::MONTH, 0)], "
             9d 9h   | 1 x 1 | 1 | 2 | now    | 1h     | 0
             9d 10h  | 1 x 1 | 1 | 2 | now    | 31d    | 0
             9d 9h   | 9 x 1 | 2 | 0 | 31d 1h | 31d 1h | 0
@@ -614,7 +630,7 @@ pub fn classes() -> Vec<Table> {
             6s   | 1 x 3      | 0      | 2    | 59s   | 59s   | -
             6s   | 1 x 2      | 1      | 0    | 59s   | 59s   | 0
         "),
-        table("priority: fixed_window of a month", vec![calendar(10, Period::Month, 0)], "
+        table("priority: fixed_window of a month", vec![calendar(10, Period::MONTH, 0)], "
             0    | 9 x 1 -50% | 5      | 5    | 9d 10h | 9d 10h | 0
             0    | 1 x 6 -50% | 0      | 5    | never  | 9d 10h | -
             1h   | 6 x 1      | 5      | 0    | 9d 9h  | 9d 9h  | 0
@@ -743,7 +759,7 @@ pub fn debts() -> Vec<Table> {
             31m  | 1 x 1 | 0 | -3 | 1m  | 1m  | -
             32m  | 1 x 1 | 1 | 2  | now | 1m  | 0
         "),
-        table("debt: a month", vec![indebted(calendar(3, Period::Month, 0), 32)], "
+        table("debt: a month", vec![indebted(calendar(3, Period::MONTH, 0), 32)], "
             0      | + 1000 | 0 | -96 | 9d 10h | 9d 10h | -
             9d 10h | 1 x 1  | 1 | 2   | now    | 31d    | 0
         "),
@@ -909,7 +925,7 @@ pub fn each() -> Vec<(&'static str, Limit)> {
     vec![
         ("fixed_window, clock", fixed(5, "1m", Align::Clock)),
         ("fixed_window, first", fixed(5, "1m", Align::First)),
-        ("fixed_window, month", calendar(5, Period::Month, 0)),
+        ("fixed_window, month", calendar(5, Period::MONTH, 0)),
         ("fixed_window, more than fits one number", fixed(1_000_000_000_000, "1ms", Align::Clock)),
         ("sliding_log", log(5, "1m")),
         ("sliding_window, one slot", sliding(5, "1m", "1m")),
@@ -938,7 +954,7 @@ pub fn sizes() -> Vec<(&'static str, Limit, Vec<Micros>)> {
     let later = |back: u64| (0..16).map(move |i| START.plus(Micros::from_secs(16 * back + i)));
     vec![
         ("`fixed_window`, clock", fixed(100, "1m", Align::Clock), every("0", 2)),
-        ("`fixed_window`, first, day, week, month", calendar(100, Period::Month, 0), every("0", 2)),
+        ("`fixed_window`, first, day, week, month", calendar(100, Period::MONTH, 0), every("0", 2)),
         ("`token_bucket`, `leaky_bucket`", leaky(3, "1s", 100, "0"), every("0", 2)),
         ("`sliding_window`, 1 slot", sliding(100, "1m", "1m"), every("1m", 2)),
         ("`sliding_window`, 10 slots", sliding(100, "1m", "6s"), every("6s", 11)),

@@ -69,7 +69,12 @@ fn limits() -> Vec<(&'static str, Limit, Option<Micros>)> {
         ),
         (
             r#""algorithm": "fixed_window", "limit": 7, "align": "month", "utc_offset": "+14:00""#,
-            calendar(Period::Month, 840),
+            calendar(Period::MONTH, 840),
+            Some(s(31 * 86_400)),
+        ),
+        (
+            r#""algorithm": "fixed_window", "limit": 7, "align": "month", "anchor": 31"#,
+            calendar(Period::Month { anchor: 31 }, 0),
             Some(s(31 * 86_400)),
         ),
         (

@@ -152,7 +152,7 @@ fn tests() -> Vec<(String, Test)> {
     tests
 }
 
-/// When a key expires, in milliseconds since the epoch; -1 never, -2 there is no key.
+/// The time at which a key expires, in milliseconds since the epoch; -1: never; -2: there is no key.
 fn expires(store: &mut Store) -> i64 {
     let key = store.key(0);
     store.redis.integer(&[b"PEXPIRETIME", &key])
@@ -167,7 +167,7 @@ fn clock(store: &mut Store) -> i64 {
     store.check(None, NONE).at.0 as i64 / 1_000
 }
 
-/// When the limit is full again, in milliseconds since the epoch.
+/// The time at which the limit is full again, in milliseconds since the epoch.
 fn whole(outcome: &Outcome) -> i64 {
     (outcome.at.0 + outcome.limits[0].reset.0).div_ceil(1_000) as i64
 }
@@ -301,10 +301,10 @@ fn begun_by_another(redis: &Redis) -> Result<(), Failed> {
     let first = (BROUGHT.0 + ttl).next_multiple_of(slot) + 1 - ttl;
     let (again, last) = (first + slot - 1, first + ttl + slot - 2);
     let rows: [(&str, Vec<(Limit, Micros)>); 4] = [
-        ("a day, then a month", vec![(calendar(Period::Day), BROUGHT), (calendar(Period::Month), BROUGHT)]),
+        ("a day, then a month", vec![(calendar(Period::Day), BROUGHT), (calendar(Period::MONTH), BROUGHT)]),
         (
             "months, and the clock goes back",
-            vec![(calendar(Period::Month), BROUGHT), (calendar(Period::Month), back(70))],
+            vec![(calendar(Period::MONTH), BROUGHT), (calendar(Period::MONTH), back(70))],
         ),
         ("permits, and the clock goes back", vec![(permits.clone(), BROUGHT), (permits, back(1))]),
         (

@@ -101,7 +101,8 @@ fn fixed_window() -> impl Strategy<Value = Built> {
 }
 
 fn calendar() -> impl Strategy<Value = Align> {
-    let period = prop_oneof![Just(Period::Day), Just(Period::Week), Just(Period::Month)];
+    let month = prop_oneof![Just(1u8), Just(31), 1..=31u8].prop_map(|anchor| Period::Month { anchor });
+    let period = prop_oneof![Just(Period::Day), Just(Period::Week), month];
     let minutes = prop_oneof![Just(0i16), Just(120), Just(-330), -720..=840i16];
     (period, minutes).prop_map(|(period, minutes)| Align::Calendar(period, UtcOffset::from_minutes(minutes)))
 }
@@ -469,7 +470,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
         let (second, hour) = (Micros::from_secs(1), Micros::from_secs(3_600));
         let (half, half_an_hour, day) = (500_000, 1_800_000_000, 86_400_000_000);
         let month = |minutes| {
-            let align = Align::Calendar(Period::Month, UtcOffset::from_minutes(minutes));
+            let align = Align::Calendar(Period::MONTH, UtcOffset::from_minutes(minutes));
             FixedWindow::new(2, Micros::ZERO, align).unwrap().into()
         };
         let of_a_million: Limit = LeakyBucket::new(1_000_000, second, 10, Micros::ZERO).unwrap().into();
@@ -785,7 +786,7 @@ impl Answers for Store {
 const START: Micros = Micros(1_790_000_000_123_456);
 const NONE: Ask = Ask::new(0, 0);
 
-/// When units were granted, or passed: in order of time, with the sum of all until then.
+/// The times at which units were granted, or passed: in order, each with the sum of all units until then.
 struct Granted(Vec<(u64, u64)>);
 
 impl Granted {
@@ -869,7 +870,8 @@ fn window_around(of: &FixedWindow, from: u64) -> Option<(u64, u64)> {
             start = local - (local - 4 * DAY) % (7 * DAY);
             end = start + 7 * DAY;
         }
-        Period::Month => {
+        Period::Month { anchor } => {
+            let mut first = 0;
             while end <= local {
                 let year = 1970 + month / 12;
                 let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -878,7 +880,8 @@ fn window_around(of: &FixedWindow, from: u64) -> Option<(u64, u64)> {
                     4 | 6 | 9 | 11 => 30,
                     _ => 31,
                 };
-                (start, end, month) = (end, end + days * DAY, month + 1);
+                (start, end, month) = (end, first + (days.min(anchor.into()) - 1) * DAY, month + 1);
+                first += days * DAY;
             }
         }
     }
@@ -888,12 +891,12 @@ fn window_around(of: &FixedWindow, from: u64) -> Option<(u64, u64)> {
 /// The shortest window.
 fn shortest(of: &FixedWindow) -> Micros {
     match of.align() {
-        Align::Calendar(Period::Month, _) => Micros::from_secs(28 * 86_400),
+        Align::Calendar(Period::Month { .. }, _) => Micros::from_secs(28 * 86_400),
         _ => of.window(),
     }
 }
 
-/// When requests come, how many, of what cost, and how much each check keeps for others.
+/// The time that passes before requests come, their number, their cost, and the percentage that each check keeps for others.
 fn moments() -> impl Strategy<Value = Vec<(u64, u32, u64, u8)>> {
     let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
     prop::collection::vec((passes, 0..=4u32, 0..=3u64, kept_percent()), 1..40)
@@ -1397,7 +1400,7 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
     });
 }
 
-/// Redis's clock goes back, and a request comes: a stepwise bucket has no more left than if the clock had gone on. Its tokens come later, by
+/// Redis's clock goes back, and a request comes: a stepwise bucket has no more left than if the clock had run on. Its tokens come later, by
 /// the step of the clock and an interval at most, and when it says so: the times of this request hold.
 #[test]
 fn a_stepwise_bucket_begins_its_interval_again_when_the_clock_goes_back() {
