@@ -79,6 +79,17 @@ impl Table {
         }
     }
 
+    /// Makes fields unclear that a longer name may have. This is its beginning, and some server drops so much of it that less is left than
+    /// a field's name has.
+    pub(super) fn doubt(&mut self, begin: &[u8]) {
+        let left = begin.iter().skip_while(|&&byte| is_dropped(byte)).count();
+        for (wanted, field) in self.names.iter().zip(&mut self.fields) {
+            if left < wanted.len() {
+                *field = Field::Unclear;
+            }
+        }
+    }
+
     /// True if the form has none of the fields, and nothing that a server takes for one.
     fn is_empty(&self) -> bool {
         self.fields.iter().all(|field| matches!(field, Field::Absent))
@@ -177,9 +188,16 @@ pub fn is_clear(text: &str) -> bool {
         && text.bytes().all(|byte| byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r'))
 }
 
+/// True if the byte is in something that some server drops at the ends of a name: a space or a byte order mark, in UTF-8 or Latin-1, or a
+/// control character that is a space to Python.
+pub const fn is_blank(byte: u8) -> bool {
+    let in_utf8 = matches!(byte, 0xc2 | 0xe1..=0xe3 | 0xef | 0x80..=0x8a | 0x9a | 0x9f | 0xa8 | 0xa9 | 0xaf | 0xbb | 0xbf);
+    in_utf8 || matches!(byte, b'\t'..=b'\r' | 0x1c..=b' ' | 0xa0)
+}
+
 /// True if some server drops this byte before a name. `URLSearchParams` drops a `?` before the first one.
 const fn is_dropped(byte: u8) -> bool {
-    matches!(byte, b'[' | b']' | b'?' | 0xef | 0xbb | 0xbf) || byte.is_ascii_whitespace()
+    matches!(byte, b'[' | b']' | b'?') || is_blank(byte)
 }
 
 /// A name without what some server drops of it.
@@ -205,7 +223,7 @@ const fn loosely(byte: u8) -> u8 {
     if matches!(byte, b'.' | b' ' | b'[') { b'_' } else { byte.to_ascii_lowercase() }
 }
 
-/// True if these are letters or digits with which no two names begin of which one is [taken for](is_taken_for) the other.
+/// True if a name that begins with the one letter or digit is never [taken for](is_taken_for) a name that begins with the other.
 pub const fn begin_differently(one: u8, other: u8) -> bool {
     one.is_ascii_alphanumeric() && other.is_ascii_alphanumeric() && !one.eq_ignore_ascii_case(&other)
 }
@@ -225,7 +243,7 @@ pub fn is_taken_for(name: impl Iterator<Item = u8> + Clone, wanted: &[u8]) -> bo
     let is_alike = plain(wanted.iter().copied()).all(|byte| rest.next().map(loosely) == Some(loosely(byte)))
         && match rest.next() {
             None | Some(b'[') => true,
-            Some(byte) => byte.is_ascii_whitespace() && rest.all(|byte| byte.is_ascii_whitespace()),
+            Some(byte) => is_blank(byte) && rest.all(is_blank),
         };
     is_alike || {
         let mut wanted = wanted.iter().copied().skip_while(|&byte| is_dropped(byte)).map(loosely);

@@ -59,9 +59,13 @@ impl Urlencoded {
         let is_clear = self.name.is_ascii()
             && self.value.is_ascii()
             && !self.value.last().is_some_and(u8::is_ascii_whitespace);
+        let is_cut = self.name.len() == MAX_NAME;
         let is_name = decode(&mut self.name);
         if self.only_names {
             table.put(&self.name, None);
+            if is_cut {
+                table.doubt(&self.name);
+            }
         } else if is_name && is_text {
             let value = decode(&mut self.value).then_some(&*self.value).filter(|_| is_clear);
             table.put(&self.name, value);

@@ -381,7 +381,11 @@ object! {
 }
 
 fn attribute_test(view: &View<'_, AttributeTestFields>) -> Condition {
-    Condition::Attribute(attribute_at(&view.get(&ATTRIBUTE_TEST.path)), value_test!(view, ATTRIBUTE_TEST))
+    let (names, test) = (view.get(&ATTRIBUTE_TEST.path), value_test!(view, ATTRIBUTE_TEST));
+    match header_at(&names) {
+        Some(header) => Condition::Header(header, test),
+        None => Condition::Attribute(attribute_at(&names), test),
+    }
 }
 
 object! {
@@ -464,6 +468,16 @@ pub(super) const fn body_path() -> Draft<Text> {
 pub(super) const fn attribute_path() -> Draft<List<Text>> {
     list(const { &text(&TEXT) }, 1, 16)
         .required("The names on the way to it: `[\"connection\", \"requested_server_name\"]`.")
+}
+
+/// The header at the end of these names. Envoy joins its lines to one value, and some servers read only one of them.
+pub(super) fn header_at(names: &Items<'_, Text>) -> Option<String> {
+    let is_plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
+    match names.iter().collect::<Vec<_>>()[..] {
+        ["request", "headers", name] => name.bytes().all(is_plain).then(|| name.to_owned()),
+        _ => None,
+    }
 }
 
 /// The attribute at the end of these names.

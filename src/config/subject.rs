@@ -2,8 +2,8 @@
 //! `subject`: the parts of a request that tell subjects apart.
 
 use super::condition::{
-    Step, attribute_at, attribute_path, body_path, claim, claim_of, field, in_body, in_query, json_in_query,
-    normal, normalize, payload, semicolon, trailing_slash,
+    Step, attribute_at, attribute_path, body_path, claim, claim_of, field, header_at, in_body, in_query,
+    json_in_query, normal, normalize, payload, semicolon, trailing_slash,
 };
 use super::schema::{
     Count, Draft, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, list,
@@ -171,7 +171,8 @@ fn source(view: &View<'_, PartFields>) -> Source {
         return attribute(&["connection", "subject_peer_certificate"]);
     }
     if let Some(part) = view.get(&PART.attribute) {
-        return Source::Attribute(attribute_at(&part.get(&ATTRIBUTE_PART.path)));
+        let names = part.get(&ATTRIBUTE_PART.path);
+        return header_at(&names).map_or_else(|| Source::Attribute(attribute_at(&names)), Source::Header);
     }
     if let Some(body) = view.get(&PART.body_json) {
         let path = in_body(body.get(&BODY_PART.in_query), body.get(&BODY_PART.path));

@@ -6,6 +6,7 @@
 
 use regex_lite::{Regex, RegexBuilder};
 
+use super::normal::fold_pattern;
 use crate::request::{Request, pairs::Sent};
 
 /// The longest value that any regular expression is tried on, in bytes.
@@ -37,7 +38,7 @@ impl Pattern {
     /// # Errors
     /// The mistake in it.
     pub fn new(text: &str) -> Result<Self, String> {
-        // On its own first: `a)|(b` is invalid, but would become valid between the parentheses of the anchors.
+        // On its own first: `a)|(b` is invalid, but would become valid between the parentheses of `^(?:…)$`.
         let size = size(text);
         if size > MAX_PROGRAM {
             return Err(format!(
@@ -55,10 +56,10 @@ impl Pattern {
         Some(Self { regex, size: self.size.saturating_add(2), beginning: self.beginning.clone() })
     }
 
-    /// The same, whatever the case of letters.
+    /// The same for values in small letters, whatever the case of its own.
     #[must_use]
     pub fn without_case(&self) -> Option<Self> {
-        let regex = compile(&format!("^(?:(?i){})$", self.text())).ok()?;
+        let regex = compile(&format!("^(?:(?i){})$", fold_pattern(self.text()))).ok()?;
         Some(Self { regex, size: self.size, beginning: String::new().into() })
     }
 
@@ -68,7 +69,7 @@ impl Pattern {
         self.text().contains('$') || self.text().contains(r"\z")
     }
 
-    /// The expression as the operator wrote it, without the anchors around it.
+    /// The expression as the operator wrote it, without the `^(?:` and `)$` around it.
     #[must_use]
     pub fn text(&self) -> &str {
         let text = self.regex.as_str();
@@ -236,7 +237,7 @@ pub fn size(text: &str) -> usize {
     total
 }
 
-/// The states that are there whatever the expression: anchors, the capture of the whole, the match.
+/// The states that every expression has: `^`, `$`, the capture of the whole, the match.
 const FIXED: usize = 6;
 
 /// The largest size that is counted.

@@ -44,6 +44,7 @@ fn subjects() {
     let by_key = r#""subject": [{"body_json": {"path": "key.id"}}]"#;
     let by_item = r#""subject": [{"body_json": {"path": "items[0].id"}, "on_missing": "share"}]"#;
     let nested = r#""subject": [{"body_json": {"path": "login['e-mail']"}, "on_missing": "skip"}]"#;
+    let behind = |name: &str| format!(r#"{{"user": "ann", "z": "&{name}user=victim&"}}"#);
     rows(&[
         ("a text", by_user, r#"{"user": "ann"}"#, "{p|ann} 1"),
         (
@@ -53,6 +54,14 @@ fn subjects() {
             "deny ambiguous 0",
         ),
         ("other pairs", by_user, r#"{"user": "ann", "z": "&name=victim&"}"#, "{p|ann} 1"),
+        (
+            "a pair behind many brackets, which Rack drops",
+            by_user,
+            &behind(&"[".repeat(4000)),
+            "deny ambiguous 0",
+        ),
+        ("nearly as many as weir keeps of a name", by_user, &behind(&"[".repeat(3070)), "deny ambiguous 0"),
+        ("a long text that none drops", by_user, &behind(&"n".repeat(4000)), "{p|ann} 1"),
         ("an item", by_item, r#"{"items": [{"id": "ann"}]}"#, "{p|ann} 1"),
         ("a key that is an index to some", by_item, r#"{"items": {"0": {"id": "ann"}}}"#, "deny ambiguous 0"),
         ("the key of another index", by_item, r#"{"items": {"7": {"id": "ann"}}}"#, "{p|%-} 1"),
@@ -160,6 +169,8 @@ fn conditions_and_costs() {
         r#""exempt": [{"body_json": {"path": "model", "exact": "tiny"}}], "subject": [{"literal": "x"}]"#;
     let denied =
         r#""deny": [{"body_json": {"path": "admin", "present": true}}], "subject": [{"literal": "x"}]"#;
+    let banned =
+        r#""deny": [{"body_json": {"path": "user", "exact": "ann"}}], "subject": [{"literal": "x"}]"#;
     let tokens = r#""subject": [{"literal": "x"}], "cost": {"body_json": {"paths": ["max_tokens", "max_completion_tokens"],
         "on_missing": 100, "min": 10, "max": 4000}}"#;
     let by_model = r#""subject": [{"literal": "x"}], "costs": [{"when": {"body_json": {"path": "model", "prefix": "big"}},
@@ -184,6 +195,8 @@ fn conditions_and_costs() {
         ("denied", denied, r#"{"admin": false}"#, "deny listed 0"),
         ("not denied", denied, r#"{"admin": null}"#, "{p|x} 1"),
         ("in doubt denied", denied, "{", "deny listed 0"),
+        ("in doubt denied, by a zero character", banned, r#"{"user": "ann\u0000N"}"#, "deny listed 0"),
+        ("another user is not denied", banned, r#"{"user": "bob"}"#, "{p|x} 1"),
         ("a cost", tokens, r#"{"max_tokens": 20}"#, "{p|x} 20"),
         ("rounded up", tokens, r#"{"max_tokens": 20.2}"#, "{p|x} 21"),
         ("the largest of several", tokens, r#"{"max_tokens": 20, "max_completion_tokens": 30}"#, "{p|x} 30"),
@@ -457,6 +470,9 @@ fn what_needs_no_body_denies_before_it_comes() {
     for (lists, policy, wanted) in rows {
         assert_eq!(before(lists, std::slice::from_ref(&policy)), wanted, "{lists} {policy}");
     }
+    let ban = r#""match": {"method": ["GET"]}, "ban": {"after": 1, "window": "1m", "duration": "1h", "scope": ["other"]},"#;
+    let closing = other(ban).replace(r#""other","#, r#""closing","#);
+    assert_eq!(before("", &[other(""), closing]), "192.0.2.7 [1, 2]", "and its ban is asked about meanwhile");
 }
 
 #[test]
@@ -692,7 +708,7 @@ proptest! {
         prop_assert_eq!(found, if readable { "check" } else { "deny ambiguous 0" }, "{:?}", lines);
     }
 
-    /// Each number has a text of its own, which a condition matches.
+    /// Each number has one spelling, which a condition matches.
     #[test]
     fn each_number_has_its_own_text((number, text) in written_number(), other in "-?[0-9]{1,3}") {
         let config = policy(r#""subject": [{"body_json": {"path": "n"}}]"#);
@@ -703,7 +719,7 @@ proptest! {
             let config = policy(&format!(
                 r#""match": {{"body_json": {{"path": "n", "exact": "{exact}"}}}}, "subject": [{{"literal": "x"}}]"#
             ));
-            // A number without a text of its own may be any.
+            // A number without a spelling may be any.
             let matches = text.as_ref().is_none_or(|text| text == exact);
             prop_assert_eq!(with_body(&config, &body), if matches { "{p|x} 1" } else { "admit" }, "{} {}", number, exact);
         }

@@ -246,6 +246,8 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("another prefix, normalized", r#"{"header": {"name": "x-a", "prefix": "Bot/", "normalize": ["lowercase"]}}"#, "GET /\nx-a: bot", false),
     ("a regex, normalized", r#"{"header": {"name": "x-a", "regex": "bot[0-9]", "normalize": ["lowercase"]}}"#, "GET /\nx-a: BOT7", true),
     ("a regex with capitals, normalized", r#"{"header": {"name": "x-a", "regex": "Bot[A-C]", "normalize": ["lowercase"]}}"#, "GET /\nx-a: boTb", true),
+    ("a regex with a capital beyond ASCII, normalized", r#"{"query": {"name": "q", "regex": "Ärger[À-Ý]*", "normalize": ["lowercase"]}}"#, "GET /?q=%C3%A4RGER%C3%89%C3%A9", true),
+    ("a regex with a letter that becomes two, normalized", r#"{"query": {"name": "q", "regex": "mü(ß)+ig[\\]ß]?.", "normalize": ["lowercase"]}}"#, "GET /?q=M%C3%BCssSSig%5D!", true),
     ("a regex of an address", r#"{"header": {"name": "x-a", "regex": ".*\\+bot@gmail[.]com", "normalize": ["email"]}}"#, "GET /\nx-a: A.nn+BOT@gmail.com", true),
     ("a prefix of an address", r#"{"header": {"name": "x-a", "prefix": "A.nn+", "normalize": ["email"]}}"#, "GET /\nx-a: a.nn+1@gmail.com", true),
     ("one of two lines, normalized", r#"{"header": {"name": "x-a", "exact": "b", "normalize": ["lowercase"]}}"#, "GET /\nx-a: c\nx-a: B", true),
@@ -777,6 +779,10 @@ const SPELLINGS: &[(&str, &str, &str)] = &[
     ("a space behind the value", "cookie", "user_id=ann ; a=1"),
     ("a space in the value", "cookie", "user_id=ann b"),
     ("a space of Unicode behind it, of Python", "cookie", "user_id=ann\u{a0}"),
+    ("a space of Unicode behind the name, of Python", "cookie", "user_id=1; user_id\u{a0}=2"),
+    ("a space of Unicode before the name, of Python", "cookie", "user_id=1; \u{3000}user_id=2"),
+    ("a byte order mark behind the name", "query", "user_id=1&user_id%EF%BB%BF=2"),
+    ("a space of Latin-1 behind the name", "query", "user_id=1&user_id%A0=2"),
     ("bytes that are no escape", "cookie", "user_id=\u{e4}nn"),
     ("a backslash", "cookie", "user_id=a\\nn"),
     ("a bracket, of WebOb", "cookie", "user_id=[ann]"),
@@ -801,6 +807,7 @@ fn what_servers_read_in_several_ways_is_unreadable() {
         let test = format!(r#"{{"{place}": {{"name": "user_id", "exact": "other"}}}}"#);
         let rows = [
             ("subject", format!(r#""subject": [{part}]"#), "deny ambiguous 0"),
+            ("hashed", format!(r#""subject": [{{"{place}": {{"name": "user_id"}}, "hash": true}}]"#), "deny ambiguous 0"),
             ("the last", format!(r#""subject": [{{"{place}": {{"name": "user_id"}}, "on_multiple": "last", "on_missing": "skip"}}]"#), "deny ambiguous 0"),
             ("match", format!(r#""match": {test}, "subject": [{{"literal": "x"}}]"#), "{p|x}"),
             ("match, whatever its value", format!(r#""match": {part}, "subject": [{{"literal": "x"}}]"#), "{p|x}"),

@@ -185,6 +185,7 @@ fn parts() {
         ("a pair in a value", vec![field("b", "x&user=eve"), ann.clone()], UNCLEAR),
         ("a pair in the value", vec![field("user", "ann&%75ser=eve&")], UNCLEAR),
         ("a pair in a file's name", vec![file("b", "filename=\"&user[]=eve&\""), ann.clone()], UNCLEAR),
+        ("a pair behind many spaces", vec![field("b", &format!("x&{}user=eve", " ".repeat(4000))), ann.clone()], UNCLEAR),
         ("another pair", vec![field("b", "x&y=eve&users=1&100%"), ann.clone()], "{p|ann}"),
     ];
     each(rows.into_iter().map(|(name, parts, wanted)| {

@@ -719,6 +719,8 @@ fn only_what_the_provider_obeys_lowers_a_reservation() {
         ("bedrock", "POST /model/m/converse", ONE, 50),
         ("bedrock", "POST /model/m/invoke", CONVERSE, 50),
         ("ollama", "POST /api/chat", OLLAMA, 1),
+        ("ollama", "POST /own", OLLAMA, 1),
+        ("ollama", CHAT, OLLAMA, 50),
         ("ollama", "POST /api/chat", ONE, 50),
         ("ollama", "POST /api/chat", NEW, 50),
         ("auto", CHAT, ONE, 1),
