@@ -401,9 +401,7 @@ impl Config {
                 _ => {}
             }
         }
-        if before.is_enough {
-            self.add_bans(&mut before.checks, &mut |_| {});
-        }
+        self.add_bans(&mut before.checks, &mut |_| {});
         Evaluation::AwaitBody(before)
     }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When the host exports what a worker has [measured](super::metrics), and what it logs: at most one line per second for each kind of
-//! failure, and while a breaker is open; and the subjects that are denied most or use most, if the configuration asks for
-//! them.
+//! The export of what a worker has [measured](super::metrics), and its log: at most one line per second for each kind of failure, and
+//! while a breaker is open. If the configuration asks for them, the log also has the subjects that are denied most or use most.
 //!
 //! An export costs the host a call for each value that has changed. So what changes is exported together, 100 ms after the first
 //! change: the host asks [`Report::look`] in each turn, and for each request that is decided at once.
@@ -39,7 +38,7 @@ pub struct Report {
     metrics: Vec<(Metric, Reading, u64)>,
     /// The values of the engine at the last export; absent if the host did not take all of it.
     exported: Option<(Counters, u64)>,
-    /// When the next export is due; absent while nothing has changed.
+    /// The time of the next export; absent while nothing has changed.
     due: Option<Micros>,
     outage: Throttle,
     /// The outage that was logged last, unless its end was logged: the store, the part of its slots, and the beginning.
@@ -83,7 +82,7 @@ impl Report {
         }
     }
 
-    /// When the next export is due; `None` while nothing has changed.
+    /// The time of the next export; `None` while nothing has changed.
     #[must_use]
     pub const fn due(&self) -> Option<Micros> {
         self.due
@@ -182,7 +181,7 @@ fn log_outage(store: &str, Outage { lasted, slots }: Outage) {
     match slots {
         None => log::warn!("{store} unavailable for {seconds} s: limits are decided by `on_failure`"),
         Some(slots) => log::warn!(
-            "{store} answers for some subjects only, for {seconds} s: `on_failure` decides the others ({slots} of 64 groups of hash slots)"
+            "{store} answers for some subjects only, for {seconds} s: `on_failure` decides the others ({slots} of 64 groups of subjects)"
         ),
     }
 }

@@ -226,10 +226,10 @@ impl Breakers {
         self.store.is_open()
     }
 
-    /// The number of open breakers. It does not include the slots about which no request has asked for [`UNASKED`].
+    /// The number of open breakers. It does not include those about whose slots, or whose store, no request has asked for [`UNASKED`].
     pub fn open(&self) -> u64 {
-        let parts = self.open_parts().count() as u64;
-        parts.saturating_add(u64::from(self.store.is_open()))
+        let is_asked = self.store.is_open() && !self.store.is_unasked(UNASKED, self.ticked);
+        (self.open_parts().count() as u64).saturating_add(is_asked.into())
     }
 
     /// Returns the part of the store that is not asked, and since when; `None` if all breakers are closed.

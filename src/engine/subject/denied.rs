@@ -10,7 +10,8 @@
 //! - If overrides in the store can change a limit, a denial holds for a second at most.
 //! - If the policy leases, a denial holds for the duration of a lease at most. By then, unused leases may have been refunded.
 //!
-//! A denial by a `distinct` limit is for one value. A ban is for all values of its subject.
+//! A denial by a `distinct` limit is for one value. A ban is for all values of its subject. While the store does not answer, it is also for
+//! requests of another cost, and a ban with a `scope` closes its policies.
 //!
 //! If denials may lead to a ban, each of them has to be counted: the store is asked again about each request, until the subject
 //! is banned. A ban is a denial like the others, and nothing but time and an operator ends it: no refund, no override.
@@ -23,6 +24,7 @@ use crate::config::DenialTtl;
 use crate::decision::{Decision, LimitStatus};
 use crate::engine::generations::Generations;
 use crate::engine::generations::Seed;
+use crate::inline_vec::InlineVec;
 use crate::limit::{Limit, Member, RetryAfter};
 use crate::policy::Check;
 use crate::time::Micros;
@@ -43,11 +45,11 @@ pub(in crate::engine) struct Denied {
 
 #[derive(Clone, Debug)]
 struct Denial {
-    /// When the store is asked again.
+    /// The time from which the worker asks the store again.
     ask_again: Micros,
-    /// When the denial ends if the store does not answer.
+    /// The end of the denial if the store does not answer.
     until: Micros,
-    /// When the store was asked. The times in its answer count from here.
+    /// The time at which the store was asked. The times in its answer count from here.
     asked: Micros,
     decision: Decision,
 }
@@ -74,19 +76,29 @@ impl Denied {
         let spread = hash.checked_rem(ttl.max.since(ttl.min).0.saturating_add(1)).unwrap_or(0);
         let ask_again = asked.plus(span.min(ttl.min.plus(Micros(spread))));
         let until = asked.plus(span.min(ttl.unanswered));
-        let all_values = decision.is_banned().then(|| without_value(check)).flatten();
-        let check = all_values.map_or_else(|| Rc::clone(check), Rc::new);
-        self.subjects.insert(check, Denial { ask_again, until, asked, decision: decision.clone() });
+        let denial = |decision| Denial { ask_again, until, asked, decision };
+        let mut key = Rc::clone(check);
+        if decision.is_banned() {
+            let ban = Decision { limits: InlineVec::new(), own: None, ..decision.clone() };
+            self.subjects.insert(Rc::new(of_ban(check)), denial(ban));
+            key = without_value(check).map_or(key, Rc::new);
+        }
+        self.subjects.insert(key, denial(decision.clone()));
     }
 
     /// Returns the store's answer now, if it is certain.
     pub fn look_up(&mut self, check: &Check, now: Micros) -> Option<Decision> {
-        self.find_any(check, now, |denial| denial.ask_again)
+        let found = self.find_any(check, now, |denial| denial.ask_again);
+        if found.is_none() && check.ban_only {
+            return self.find_ban(check, now, |denial| denial.ask_again);
+        }
+        found
     }
 
     /// Returns the store's answer now, as far as it is known. For a store that does not answer.
     pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Decision> {
-        self.find_any(check, now, |denial| denial.until)
+        let found = self.find_any(check, now, |denial| denial.until);
+        found.or_else(|| self.find_ban(check, now, |denial| denial.until))
     }
 
     /// True if no denial is known now. If the host's clock went back, all are forgotten first.
@@ -101,6 +113,10 @@ impl Denied {
     fn find_any(&mut self, check: &Check, now: Micros, end: fn(&Denial) -> Micros) -> Option<Decision> {
         let found = self.find(check, now, end);
         found.or_else(|| without_value(check).and_then(|all_values| self.find(&all_values, now, end)))
+    }
+
+    fn find_ban(&mut self, check: &Check, now: Micros, end: fn(&Denial) -> Micros) -> Option<Decision> {
+        self.find(&of_ban(check), now, end)
     }
 
     fn find(&mut self, check: &Check, now: Micros, end: impl Fn(&Denial) -> Micros) -> Option<Decision> {
@@ -126,6 +142,11 @@ impl Denied {
 /// The check of the subject without the value of the request, if it has one.
 fn without_value(check: &Check) -> Option<Check> {
     (check.member != Member::NONE).then(|| Check { member: Member::NONE, ..check.clone() })
+}
+
+/// The check of the subject's ban alone, whatever the request costs.
+fn of_ban(check: &Check) -> Check {
+    Check { cost: 0, store: check.store, ban_only: true, ..Check::one(check.policy, check.tag.clone()) }
 }
 
 /// The time for which a denial is certain. For a ban, that is the ban alone: refunds may shorten other denials of the request.

@@ -249,6 +249,22 @@ fn a_ban_that_is_not_known_closes_nothing() {
 }
 
 #[test]
+fn a_known_ban_closes_other_costs_and_other_policies_also_without_the_store() {
+    let mut worker = Worker::new(ALLOW, closing("", ""));
+    worker.all_wait([1], "ann");
+    assert_eq!(worker.answer([banned(HOUR)]), [(1, false)]);
+    assert_eq!(arrive_at_other(&mut worker, 2), Some(false), "the worker has seen it in the own policy");
+    worker.skip(HOUR.since(secs(1)));
+    assert_eq!(worker.arrive_costing(5, 3, &["ann"]), None);
+    assert_eq!(arrive_at_other(&mut worker, 4), None);
+    assert_eq!(worker.arrive(5, &["bob"]), None);
+    assert_eq!(worker.lose(), [(3, false), (4, false), (5, true)]);
+    worker.skip(secs(2));
+    assert_eq!(arrive_at_other(&mut worker, 6), None, "the ban has ended");
+    assert_eq!(worker.lose(), [(6, true)]);
+}
+
+#[test]
 fn a_policy_in_shadow_closes_no_other_and_is_closed_by_none() {
     let shadow = r#""mode": "shadow", "#;
     for (own, other) in [(shadow, ""), ("", shadow)] {

@@ -356,6 +356,41 @@ fn an_outage_is_logged_once_a_second_with_how_long_it_has_lasted() {
 }
 
 #[test]
+fn a_store_about_which_no_request_asks_counts_as_no_outage() {
+    let mut exporting = Exporting::new(ALLOW);
+    let mut stream = 0;
+    while exporting.worker.engine.open_breakers() == 0 {
+        stream += 1;
+        if exporting.worker.arrive(stream, &["ann"]).is_none() {
+            exporting.worker.lose();
+        }
+        exporting.worker.close(stream);
+    }
+    exporting.worker.idle(secs(9));
+    assert_eq!(exporting.worker.engine.open_breakers(), 1);
+    exporting.worker.idle(secs(2));
+    assert_eq!(exporting.worker.engine.open_breakers(), 0, "perhaps it is back, and nobody looks");
+    assert_eq!(exporting.worker.arrive(stream + 1, &["ann"]), None, "a request is the probe");
+    assert_eq!(exporting.worker.lose(), [(stream + 1, true)]);
+    assert_eq!(exporting.worker.engine.open_breakers(), 1);
+}
+
+#[test]
+fn an_outage_of_some_subjects_says_how_many() {
+    let mut exporting = Exporting::new(ALLOW);
+    for stream in 1..20 {
+        if exporting.worker.arrive(stream, &["ann"]).is_none() {
+            exporting.worker.answer([error("OOM command not allowed")]);
+        }
+        exporting.worker.close(stream);
+    }
+    logged();
+    exporting.report.export(&mut exporting.worker.engine, &mut exporting.host, exporting.worker.now);
+    let line = "store answers for some subjects only, for 0 s: `on_failure` decides the others (1 of 64 groups of subjects)";
+    assert_eq!(logged().last().map(String::as_str), Some(line));
+}
+
+#[test]
 fn an_attribute_that_cannot_be_read_is_counted_and_logged() {
     let mut exporting = Exporting::new(ALLOW);
     logged();
