@@ -52,17 +52,19 @@ pub fn warnings(new: &Config, old: &Config) -> Vec<Finding> {
             let reason =
                 format!("its subjects begin anew: the Redis of region {there:?} counted them before");
             found.push(anew(format!("{at}.regions"), reason, ADVICE));
-        } else if let Some((part, what)) = subject(policy, before) {
+        } else if let Some((part, what)) = parts(&policy.subject, &before.subject) {
             let path = part.map_or_else(|| format!("{at}.subject"), |part| format!("{at}.subject[{part}]"));
             let reason = format!("its subjects begin anew, with their bans and overrides: {what}");
             found.push(anew(path, reason, ADVICE));
-        } else if policy.subject.iter().any(|part| part.hash.is_some())
+        } else if policy.subject.iter().chain(&policy.members).any(|part| part.hash.is_some())
             && !(new.store.hash_secret_env == old.store.hash_secret_env
                 && new.store.hasher.is_like(&old.store.hasher))
         {
             under_secret.push(policy.name.as_str());
         } else {
-            let each = limits(policy, before).into_iter();
+            let members = parts(&policy.members, &before.members).filter(|_| !before.members.is_empty());
+            let members = members.map(|(_, what)| format!("its different values count anew: {what}"));
+            let each = limits(policy, before).into_iter().chain(members);
             found.extend(each.map(|reason| anew(format!("{at}.{}", field(policy)), reason, ADVICE)));
         }
     }
@@ -80,13 +82,13 @@ pub fn warnings(new: &Config, old: &Config) -> Vec<Finding> {
 fn renamed<'a>(policy: &Policy, new: &Config, old: &'a Config) -> Option<&'a str> {
     let is_counted = |name: &str| new.policies.iter().any(|policy| policy.counters == name);
     let left = old.policies.iter().filter(|other| !is_counted(&other.counters));
-    let found = left.filter(|other| subject(policy, other).is_none() && limits(policy, other).is_empty());
+    let found = left
+        .filter(|other| parts(&policy.subject, &other.subject).is_none() && limits(policy, other).is_empty());
     found.map(|other| other.counters.as_str()).next()
 }
 
-/// Finds the part of the subject that differs in keys, and describes the difference.
-fn subject(new: &Policy, old: &Policy) -> Option<(Option<usize>, String)> {
-    let (before, now) = (&old.subject, &new.subject);
+/// Finds the part of a subject that differs in keys, or of the values that are counted, and describes the difference.
+fn parts(now: &[SubjectPart], before: &[SubjectPart]) -> Option<(Option<usize>, String)> {
     if before.len() != now.len() {
         let words =
             |parts: &[SubjectPart]| parts.iter().map(describe::part).collect::<Vec<_>>().join(" and ");

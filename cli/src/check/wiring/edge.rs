@@ -15,7 +15,7 @@ use weir::policy::cost::{Cost, CostSource};
 use weir::policy::matcher::Condition;
 use weir::policy::settle::{self, Case, Shown, TrueCost};
 use weir::policy::subject::Source;
-use weir::request::client_ip::Proxies;
+use weir::request::client_ip::{Network, Proxies};
 use weir::time::Micros;
 
 /// The connection manager around a limiter.
@@ -161,9 +161,18 @@ fn appended(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
     let bound =
         listener(wired).and_then(|listener| listener.at(&["address", "socket_address", "address"])?.text());
     let appends = manager.is_true("use_remote_address") && !manager.is_true("skip_xff_append");
-    if bound.is_some_and(is_local) && appends && *wired.config.trust.proxies() == Proxies::Hops(1) {
-        let reason = "Envoy appends this machine's own address to the chain of a connection from this machine, and one hop leads to \
-                      that: all clients are one";
+    // Only the connection is trusted, so the address that Envoy appends is taken for the client's.
+    let of_machine = ["127.0.0.0/8", "::1"].map(Network::parse);
+    let is_of_machine = |network: &Network| {
+        of_machine.iter().flatten().any(|local| network.bits().starts_with(&local.bits()))
+    };
+    let leads_to_itself = match wired.config.trust.proxies() {
+        Proxies::Hops(hops) => *hops == 1,
+        Proxies::Networks(networks) => !networks.is_empty() && networks.iter().all(is_of_machine),
+    };
+    if bound.is_some_and(is_local) && appends && leads_to_itself {
+        let reason = "Envoy appends this machine's own address to the chain of a connection from this machine, and weir takes that for \
+                      the client's: all clients are one";
         let advice = "Write `xff_num_trusted_hops: 1` here, and remove `client_address` from weir's configuration; or write \
                       `trusted_hops: 2`";
         let place = manager.place_of("use_remote_address");
