@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! HTTP/2 for tests: an Envoy that takes HTTP/1.1 and passes it on over HTTP/2 as it comes, trailers too. So the clients of [`http`](super::http)
-//! reach an edge over both, and requests at once share one connection.
+//! HTTP/2 for tests: an Envoy that takes HTTP/1.1 and passes it on over HTTP/2 as it comes, trailers too, and WebSockets as an extended CONNECT
+//! (RFC 8441). So the clients of [`http`](super::http) reach an edge over both, and requests at once share one connection.
 
 use std::net::SocketAddr;
 
@@ -23,6 +23,7 @@ static_resources:
           "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: front
           http_protocol_options: {enable_trailers: true}
+          upgrade_configs: [{upgrade_type: websocket}]
           route_config:
             virtual_hosts:
             - name: all
@@ -40,7 +41,7 @@ static_resources:
     typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
-        explicit_http_config: {http2_protocol_options: {}}
+        explicit_http_config: {http2_protocol_options: {allow_connect: true}}
     load_assignment:
       cluster_name: edge
       endpoints:

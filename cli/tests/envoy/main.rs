@@ -4,6 +4,9 @@
 // Requests are sent, and metrics are read, at times of a real clock.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "../command/replay/browser.rs"]
+#[allow(dead_code)]
+mod browser;
 mod nginx;
 mod operate;
 mod platforms;

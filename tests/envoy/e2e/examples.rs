@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The files of `examples/`, as Envoy reads them, under the traffic that they are for.
 
-use std::time::Instant;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::frames;
-use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::regions::{self, HERE, NAMES};
 use crate::support::upstream::PIECE;
 use crate::support::weir::{Statuses, World, reading_bodies};
+use crate::support::{PATIENCE, eventually};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("example: a budget of tokens, whichever provider answers", llm_budget),
@@ -35,6 +38,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("example: in shadow first", shadow_first),
     ("example: grpc", grpc),
     ("recipe: graphql by the cost that the server states, in both envoys", graphql),
+    ("recipe: WebSockets count for as long as they are open, in both envoys", web_sockets),
     ("example: lists", lists),
     ("example: a ban", ban),
     ("example: many regions", many_regions),
@@ -432,19 +436,23 @@ fn form_login(user: &str) -> Request {
 }
 
 fn login_protection() {
-    let world = failed_logins(include_str!("../../../examples/login-protection.yaml"), json_login);
+    let failures = ["401 Unauthorized", "403 Forbidden"];
+    let world = failed_logins(include_str!("../../../examples/login-protection.yaml"), json_login, &failures);
     assert_eq!(world.send(&form_login("ann")).status, 403, "a body that cannot be read");
     assert_eq!(world.send(&Request::post("/login", b"{}")).status, 403, "no user");
+    many_users(&world, json_login);
 }
 
 fn login_form() {
     let example = include_str!("../../../examples/login-form.yaml");
-    let world = failed_logins(example, form_login);
+    let failures = ["401 Unauthorized", "422 Unprocessable Content", "403 Forbidden"];
+    let world = failed_logins(example, form_login, &failures);
     assert_eq!(world.send(&json_login("ann")).status, 403, "a body that cannot be read");
     assert_eq!(world.send(&form_login("ann&user=bob")).status, 403, "two users");
     let nobody =
         Request::post("/login", b"password=p").header("content-type", "application/x-www-form-urlencoded");
     assert_eq!(world.send(&nobody).status, 403, "no user");
+    many_users(&world, form_login);
     // As the page says, by address alone.
     let user =
         "{client_address: {}}, {body_form: {field: user}, normalize: [trim, lowercase], on_missing: deny}";
@@ -462,12 +470,46 @@ fn login_form() {
 
 /// A world under the recipe that has this title and no file.
 fn recipe(title: &str) -> World {
+    World::with(&recipe_text(title), 2, 1, reading_bodies)
+}
+
+fn recipe_text(title: &str) -> String {
     let page = include_str!("../../../docs/recipes.md");
     let (_, recipe) = page.split_once(&format!("## {title}\n")).expect("the recipe");
     let (_, recipe) = recipe.split_once("```yaml weir\n").expect("its configuration");
     let (recipe, _) = recipe.split_once("```").expect("its end");
     // YAML begins with a comment.
-    World::with(&format!("# The recipe.\n{recipe}{BUSY}"), 2, 1, reading_bodies)
+    format!("# The recipe.\n{recipe}{BUSY}")
+}
+
+/// Permits are renewed, because the sockets live for much longer than the `ttl`.
+fn web_sockets() {
+    let recipe =
+        recipe_text("Limit WebSockets").replace("limit: 20", "limit: 3").replace("ttl: 1m", "ttl: 2s");
+    assert!(recipe.contains("limit: 3") && recipe.contains("ttl: 2s"), "{recipe}");
+    let world = World::of(&recipe, 2, 1);
+    let open = |envoy: usize, more: &str| {
+        let mut socket = TcpStream::connect(world.envoys[envoy].address("edge")).expect("a connection");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let head = "GET / HTTP/1.1\r\nhost: weir.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n";
+        socket.write_all(format!("{head}{more}\r\n").as_bytes()).expect("sent");
+        socket
+    };
+    let status = |mut socket: TcpStream| {
+        let mut line = [0; 12];
+        socket.read_exact(&mut line).expect("a status line");
+        String::from_utf8_lossy(&line[9..]).into_owned()
+    };
+    let sockets: Vec<_> = (0..3).map(|number| open(number % 2, "x-hold: 1\r\n")).collect();
+    eventually("three to be open", || (world.upstream.held() == 3).then_some(()));
+    thread::sleep(Duration::from_secs(5));
+    assert_eq!([status(open(0, "")), status(open(1, ""))], ["429", "429"]);
+    assert_eq!(world.send(&Request::get("/")).status, 200, "no socket");
+    world.upstream.release();
+    for socket in sockets {
+        assert_eq!(status(socket), "200");
+    }
+    eventually("a place", || (status(open(0, "")) == "200").then_some(()));
 }
 
 fn stuffing() {
@@ -543,8 +585,8 @@ fn login_that_redirects() {
     }
 }
 
-/// Logins that succeed, eight at once, and five that fail.
-fn failed_logins(example: &str, login: fn(&str) -> Request) -> World {
+/// Logins of a user that succeed, eight at once, and five that fail.
+fn failed_logins(example: &str, login: fn(&str) -> Request, failures: &[&str]) -> World {
     let limiter = format!("{example}{BUSY}");
     let world = World::with(&limiter, 2, 1, reading_bodies);
     let attempt = |envoy: usize, user: &str, status: &str| {
@@ -571,7 +613,8 @@ fn failed_logins(example: &str, login: fn(&str) -> Request) -> World {
     }
     eventually("they are settled", || (world.total("wasmcustom.weir.units_refunded") == 20).then_some(()));
     for number in 0..5 {
-        assert_eq!(attempt(number % 2, "ann", "401 Unauthorized").status, 401);
+        let failure = failures[number % failures.len()];
+        assert_eq!(attempt(number % 2, "ann", failure).status.to_string(), failure[..3]);
         eventually("it is settled", || {
             (world.total("wasmcustom.weir.units_charged") == number as u64 + 1).then_some(())
         });
@@ -585,6 +628,15 @@ fn failed_logins(example: &str, login: fn(&str) -> Request) -> World {
     assert_eq!(attempt(0, "bob", "200 OK").status, 200, "another user is not banned");
     assert_eq!(world.send(&Request::get("/")).status, 200, "other requests pass");
     world
+}
+
+/// Of its fifty attempts, whoever the user is, an address has made 26 in this world.
+fn many_users(world: &World, login: fn(&str) -> Request) {
+    let attempt = |number: usize| {
+        let request = login(&format!("user{number}"));
+        http::send(world.envoys[number % 2].address("edge"), &request).expect("a response").status
+    };
+    assert_eq!((0..60).map(attempt).collect::<Statuses>(), Statuses(vec![(200, 24), (429, 36)]));
 }
 
 fn uploads() {

@@ -395,11 +395,9 @@ fn no_bodies() {
     let of_another = login("ann").header("x-chain", "203.0.113.8");
     let statuses: Statuses = (0..3).map(|_| world.send(&of_another).status).collect();
     assert_eq!(statuses, Statuses(vec![(200, 2), (429, 1)]), "it has a place");
-    // It is denied at once, and where another Envoy knows nothing of that, soon: its body is not waited for.
+    // It is denied at once, and where another Envoy knows nothing of that, soon: weir does not wait for its body.
     for edge in edges {
-        let begun = Instant::now();
-        assert_eq!(finish(begin(edge, "203.0.113.8")).0, "429");
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert_eq!(finish(begin(edge, "203.0.113.8")).0, "429", "and not 408, because its body was late");
     }
     eventually("the counts", || {
         let total = |name: &str| world.total(&format!("wasmcustom.weir.request_bodies_{name}"));

@@ -274,11 +274,9 @@ fn continues() {
             template.with(manager, format!("{manager}          proxy_100_continue: {is_proxied}\n")).start();
         let edge = envoy.address("edge");
         assert_eq!(waits_for_100(edge, "/other"), (true, 200), "proxied: {is_proxied}");
-        let begun = Instant::now();
         // A client that waits for the upstream's 100 sends no body before the upstream has the request.
         let wanted = if is_proxied { (false, 403) } else { (true, 200) };
         assert_eq!(waits_for_100(edge, "/login"), wanted, "proxied: {is_proxied}");
-        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
         let login = http::Request::post("/login", BODY.as_bytes());
         assert_eq!(http::send(edge, &login).expect("a response").status, 200, "proxied: {is_proxied}");
     }

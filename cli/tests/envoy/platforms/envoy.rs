@@ -15,11 +15,13 @@ use weir_cli::envoys_reading;
 
 use super::stored::Stored;
 use super::{documents, limiter, limits, render, two_regions, weir};
+use crate::browser::Browser;
 use crate::support::TempFolder;
 use crate::support::envoy::{Template, binary};
 use crate::support::http::{self, Request};
-use crate::support::weir::{module, plugin};
-use crate::support::{eventually, root};
+use crate::support::http2::front;
+use crate::support::weir::{World, module, plugin};
+use crate::support::{eventually, not_tested, root};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("envoy: with one Redis", || bootstrap("redis", "wasm")),
@@ -42,6 +44,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ("envoy: a new limiter is read while Envoy runs", a_new_limiter_is_read),
     ("envoy: a WebSocket passes, counts, and may be idle: weir.wasm", || web_sockets("wasm")),
     ("envoy: a WebSocket passes, counts, and may be idle: libweir.so", || web_sockets("native")),
+    (
+        "page: a browser shows a rejection to the pages of the origins that may read it",
+        rejections_in_a_browser,
+    ),
 ];
 
 fn bootstrap(store: &'static str, host: &str) {
@@ -59,7 +65,7 @@ fn bootstrap(store: &'static str, host: &str) {
     assert!(stored.asked(), "Redis has run no script");
 }
 
-/// Three upgrades pass, and what is sent after a time that ends other streams comes back. The fourth is rejected.
+/// Three upgrades pass, one of them over HTTP/2, and what is sent after a time that ends other streams comes back. The fourth is rejected.
 fn web_sockets(host: &str) {
     let stored = Stored::start("redis");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -88,19 +94,24 @@ fn web_sockets(host: &str) {
         "filter": {"status_code_filter": {"comparison": {"op": "EQ", "value": {"default_value": 429, "runtime_key": "weir.status"}}}},
         "headers_to_add": [{"header": {"key": "x-envoy-ratelimited", "value": "true"}}],
     }]});
+    config.pointer_mut(manager).expect("the manager")["http2_protocol_options"] =
+        json!({"allow_connect": true});
     let envoy = Template::new(&config.to_string()).start();
     let edge = envoy.address("edge");
-    let open = || {
-        let mut socket = TcpStream::connect(edge).expect("a connection");
+    let front = front(edge);
+    let open = |to| {
+        let mut socket = TcpStream::connect(to).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
         let request = "GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: WebSocket\r\nsec-websocket-version: 13\r\n\r\n";
         socket.write_all(request.as_bytes()).expect("sent");
         let head = head(&mut socket);
         (socket, head)
     };
-    let mut sockets: Vec<_> = (0..3)
-        .map(|_| {
-            let (socket, head) = open();
+    let over_http2 = front.address("front");
+    let mut sockets: Vec<_> = [edge, over_http2, edge]
+        .into_iter()
+        .map(|to| {
+            let (socket, head) = open(to);
             assert!(head.starts_with("HTTP/1.1 101 "), "{head}\n{}", envoy.log());
             socket
         })
@@ -112,11 +123,45 @@ fn web_sockets(host: &str) {
         socket.read_exact(&mut echo).expect("an answer");
         assert_eq!(&echo, b"ping");
     }
-    let (_, head) = open();
-    assert!(
-        head.starts_with("HTTP/1.1 429 ") && head.contains("\r\nx-envoy-ratelimited: true\r\n"),
-        "{head}"
-    );
+    for to in [edge, over_http2] {
+        let (_, head) = open(to);
+        assert!(
+            head.starts_with("HTTP/1.1 429 ") && head.contains("\r\nx-envoy-ratelimited: true\r\n"),
+            "{head}"
+        );
+    }
+    assert_eq!(envoy.stat("http.edge.downstream_rq_http2_total"), 2);
+}
+
+/// The page of one origin reads the status and `retry-after`; that of another learns nothing.
+fn rejections_in_a_browser() {
+    let Some(mut browser) = Browser::start() else { return not_tested("no chromium") };
+    let [own, other] = [(); 2].map(|()| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let origin = listener.local_addr().expect("an address");
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client.expect("a connection");
+                let _ = head(&mut client);
+                let page = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 9\r\nconnection: close\r\n\r\n<p>a page";
+                let _ = client.write_all(page.as_bytes());
+            }
+        });
+        origin
+    });
+    let cors = format!(r#""response": {{"cors": {{"origins": ["http://{own}"]}}}}, "limits""#);
+    let world = World::of(&limiter().replace(r#""limits""#, &cors), 1, 1);
+    assert_eq!([0; 3].map(|_| world.send(&Request::get("/")).status), [200; 3]);
+    let edge = world.envoy().address("edge");
+    let seen = "answer => answer.status + ' ' + (answer.headers.get('retry-after') > 1000)";
+    for (origin, wanted) in [(own, "429 true"), (other, "hidden")] {
+        browser.open(&format!("http://{origin}/"), 1280, "light");
+        assert_eq!(
+            browser.value(&format!("fetch('http://{edge}/').then({seen}, () => 'hidden')")),
+            wanted,
+            "{origin}"
+        );
+    }
 }
 
 /// Reads until an empty line.
