@@ -89,10 +89,4 @@ impl Estimate {
             "not decided"
         }
     }
-
-    /// The width of the interval, in parts of the figure.
-    pub fn noise(&self) -> f64 {
-        let noise = (self.high - self.low) / self.is.abs();
-        if noise.is_nan() { f64::INFINITY } else { noise }
-    }
 }

@@ -140,13 +140,18 @@ mod stats {
     //! The benchmark judges targets by ratios of noisy figures. Here the noise is known, and so is what must be found in it.
 
     #[allow(dead_code)]
-    use crate::of_bench::{median, ratio, spread};
+    use crate::of_bench::{Estimate, median, ratio, spread};
 
     /// A number between -1 and 1 for each round, without a pattern.
     fn noise(seed: u64, round: u64) -> f64 {
         let mixed = (seed * 1_000 + round + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         ((mixed ^ (mixed >> 32)) % 2_001) as f64 / 1_000.0 - 1.0
+    }
+
+    /// The width of the interval, in parts of the figure.
+    fn width(of: &Estimate) -> f64 {
+        (of.high - of.low) / of.is.abs()
     }
 
     /// Sixty rounds in which a way adds 10 and its counterpart 20, both with noise of this size.
@@ -183,7 +188,7 @@ mod stats {
         assert_eq!(quiet.verdict(quiet.is), "not decided");
         let noisy = ratio(&rounds(7, 15.0)).expect("rounds");
         assert_eq!(noisy.verdict(0.6), "not decided");
-        assert!(noisy.noise() > quiet.noise());
+        assert!(width(&noisy) > width(&quiet));
     }
 
     #[test]
@@ -196,15 +201,15 @@ mod stats {
         let slow: Vec<_> = (0..).zip(rounds(3, 0.5)).map(disturbed).collect();
         let found = ratio(&slow).expect("rounds");
         assert!(
-            found.low <= 0.5 && 0.5 <= found.high && found.noise() < 0.15,
+            found.low <= 0.5 && 0.5 <= found.high && width(&found) < 0.15,
             "{found:?}, {}",
-            found.noise()
+            width(&found)
         );
         // The same figures in other rounds are no pairs.
         let [ways, others] = [0, 1].map(|which| slow.iter().map(move |pair| pair[which]));
         let mixed: Vec<_> = ways.zip(others.cycle().skip(17)).map(|(way, other)| [way, other]).collect();
         let mixed = ratio(&mixed).expect("rounds");
-        assert!(mixed.noise() > 2.0 * found.noise(), "{mixed:?} {found:?}");
+        assert!(width(&mixed) > 2.0 * width(&found), "{mixed:?} {found:?}");
     }
 
     #[test]
@@ -217,7 +222,7 @@ mod stats {
         let few = ratio(&rounds(1, 0.1)[..7]).expect("rounds");
         assert_eq!(few.verdict(10.0), "not decided: too few rounds");
         let vanished: Vec<_> = rounds(1, 0.1).into_iter().map(|[way, _]| [way, 0.0]).collect();
-        assert_eq!(ratio(&vanished).expect("rounds").noise(), f64::INFINITY);
+        assert_eq!(ratio(&vanished).expect("rounds").is, f64::INFINITY);
         assert_eq!(ratio(&[]), None);
     }
 }
