@@ -82,7 +82,7 @@ impl Table {
     /// Makes fields unclear that a longer name may have. This is its beginning, and some server drops so much of it that less is left than
     /// a field's name has.
     pub(super) fn doubt(&mut self, begin: &[u8]) {
-        let left = begin.iter().skip_while(|&&byte| is_dropped(byte)).count();
+        let left = begun(begin.iter().copied()).count();
         for (wanted, field) in self.names.iter().zip(&mut self.fields) {
             if left < wanted.len() {
                 *field = Field::Unclear;
@@ -188,22 +188,42 @@ pub fn is_clear(text: &str) -> bool {
         && text.bytes().all(|byte| byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r'))
 }
 
-/// True if the byte is in something that some server drops at the ends of a name: a space or a byte order mark, in UTF-8 or Latin-1, or a
-/// control character that is a space to Python.
-pub const fn is_blank(byte: u8) -> bool {
-    let in_utf8 = matches!(byte, 0xc2 | 0xe1..=0xe3 | 0xef | 0x80..=0x8a | 0x9a | 0x9f | 0xa8 | 0xa9 | 0xaf | 0xbb | 0xbf);
-    in_utf8 || matches!(byte, b'\t'..=b'\r' | 0x1c..=b' ' | 0xa0)
+/// Takes what some server drops at the ends of a name from the beginning of these bytes: a space or a byte order mark, in UTF-8 or Latin-1,
+/// or a control character that is a space to Python. Returns whether there was one.
+fn take_blank(bytes: &mut (impl Iterator<Item = u8> + Clone)) -> bool {
+    let mut ahead = bytes.clone();
+    let mut next = || ahead.next().unwrap_or_default();
+    let last = match next() {
+        b'\t'..=b'\r' | 0x1c..=b' ' | 0x85 | 0xa0 => 0,
+        0xc2 if matches!(next(), 0x85 | 0xa0) => 1,
+        first @ (0xe1..=0xe3 | 0xef) => match (first, next(), next()) {
+            (0xe1, 0x9a, 0x80)
+            | (0xe2, 0x80, 0x80..=0x8a | 0xa8 | 0xa9 | 0xaf)
+            | (0xe2, 0x81, 0x9f)
+            | (0xe3, 0x80, 0x80)
+            | (0xef, 0xbb, 0xbf) => 2,
+            _ => return false,
+        },
+        _ => return false,
+    };
+    bytes.nth(last).is_some()
 }
 
-/// True if some server drops this byte before a name. `URLSearchParams` drops a `?` before the first one.
-const fn is_dropped(byte: u8) -> bool {
-    matches!(byte, b'[' | b']' | b'?') || is_blank(byte)
+/// A name without what some server drops before it. `URLSearchParams` drops a `?` before the first one.
+fn begun<N: Iterator<Item = u8> + Clone>(mut name: N) -> N {
+    loop {
+        let mut rest = name.clone();
+        if matches!(rest.next(), Some(b'[' | b']' | b'?')) {
+            name = rest;
+        } else if !take_blank(&mut name) {
+            return name;
+        }
+    }
 }
 
 /// A name without what some server drops of it.
-fn plain(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
-    let begun = name.skip_while(|&byte| is_dropped(byte));
-    begun.take_while(|&byte| byte != 0).filter(|&byte| byte != b']')
+fn plain(name: impl Iterator<Item = u8> + Clone) -> impl Iterator<Item = u8> + Clone {
+    begun(name).take_while(|&byte| byte != 0).filter(|&byte| byte != b']')
 }
 
 const fn is_bracket(byte: u8) -> bool {
@@ -230,7 +250,7 @@ pub const fn begin_differently(one: u8, other: u8) -> bool {
 
 /// The bytes of a name, alike for all that are [taken for](is_taken_for) each other: the wanted name's are the first of the other's, and
 /// behind them is nothing, a `_` or a blank.
-pub fn folded(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
+pub fn folded(name: impl Iterator<Item = u8> + Clone) -> impl Iterator<Item = u8> {
     plain(name).map(loosely)
 }
 
@@ -241,14 +261,14 @@ pub fn folded(name: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
 pub fn is_taken_for(name: impl Iterator<Item = u8> + Clone, wanted: &[u8]) -> bool {
     let mut rest = plain(name.clone());
     let is_alike = plain(wanted.iter().copied()).all(|byte| rest.next().map(loosely) == Some(loosely(byte)))
-        && match rest.next() {
-            None | Some(b'[') => true,
-            Some(byte) => is_blank(byte) && rest.all(is_blank),
+        && {
+            let is_list = rest.clone().next() == Some(b'[');
+            while take_blank(&mut rest) {}
+            is_list || rest.next().is_none()
         };
     is_alike || {
-        let mut wanted = wanted.iter().copied().skip_while(|&byte| is_dropped(byte)).map(loosely);
-        let begun = name.clone().skip_while(|&byte| is_dropped(byte));
-        let mut begin = begun.take_while(|&byte| !is_bracket(byte)).map(loosely);
+        let mut wanted = begun(wanted.iter().copied()).map(loosely);
+        let mut begin = begun(name.clone()).take_while(|&byte| !is_bracket(byte)).map(loosely);
         begin.all(|byte| wanted.next() == Some(byte))
             && wanted.next().is_none_or(|next| next == b'_')
             && has_odd_brackets(name)

@@ -60,10 +60,17 @@ impl Urlencoded {
             && self.value.is_ascii()
             && !self.value.last().is_some_and(u8::is_ascii_whitespace);
         let is_cut = self.name.len() == MAX_NAME;
+        // The cut may be within an escape.
+        let escape = self
+            .name
+            .iter()
+            .rposition(|byte| *byte == b'%')
+            .filter(|at| is_cut && at.saturating_add(2) >= MAX_NAME);
+        self.name.truncate(escape.unwrap_or(MAX_NAME));
         let is_name = decode(&mut self.name);
         if self.only_names {
             table.put(&self.name, None);
-            if is_cut {
+            if is_cut && is_name {
                 table.doubt(&self.name);
             }
         } else if is_name && is_text {

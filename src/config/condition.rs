@@ -370,7 +370,7 @@ pub(super) fn claim_of(payload: &str, names: &Items<'_, Text>) -> Property {
 
 object! {
     static ATTRIBUTE_TEST: AttributeTestFields = "attribute_test", at_most_one(exact, one_of, prefix, regex, present),
-        "A test on an Envoy attribute; with a path only: it is there. An empty attribute is one that is not there.";
+        "A test on an Envoy attribute; with a path only: it is there. An empty attribute is one that is not there; `request.headers.NAME` is read as the header.";
     path: List<Text> = attribute_path(),
     exact: Option<Text> = exact(),
     one_of as "in": Option<List<Text>> = one_of(),
@@ -472,10 +472,9 @@ pub(super) const fn attribute_path() -> Draft<List<Text>> {
 
 /// The header at the end of these names. Envoy joins its lines to one value, and some servers read only one of them.
 pub(super) fn header_at(names: &Items<'_, Text>) -> Option<String> {
-    let is_plain =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
     match names.iter().collect::<Vec<_>>()[..] {
-        ["request", "headers", name] => name.bytes().all(is_plain).then(|| name.to_owned()),
+        // Those with a colon are of the request line.
+        ["request", "headers", name] => (!name.contains(':')).then(|| name.to_ascii_lowercase()),
         _ => None,
     }
 }

@@ -228,6 +228,7 @@ impl Engine {
             self.requests.next_of_bodies(),
             self.requests.permit_queues.next(),
             self.stores.iter().filter_map(Store::opens).min(),
+            self.stores.iter().filter_map(Store::next_unasked).min(),
             self.requests.next_sync(),
             self.requests.next_renewal(),
             self.requests.tally.usage.as_ref().and_then(Usage::due),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `fixed_window`: `limit` units in each window. Units at microseconds.
 //!
-//! Windows follow the clock (a minute begins at :00), the calendar (a month begins on its first day) or the first request. Either way up to twice the limit may pass
-//! around the end of a window.
+//! Windows follow the clock (a minute begins at :00), the calendar (a month begins on its first day, or on another one) or the first request.
+//! Either way up to twice the limit may pass around the end of a window.
 
 use super::calendar::{Period, UtcOffset};
 use super::subject::{Algorithm, Receipt};

@@ -14,7 +14,6 @@
 use core::mem::take;
 
 use super::matcher::{Condition, HostTest, PathTest, ValueTest};
-use crate::body::is_blank;
 use crate::request::client_ip::{Bits, Network};
 use crate::request::pairs::{self, Semicolon, Sent};
 use crate::request::{Request, Unreadable};
@@ -241,7 +240,7 @@ impl Filed {
                 // The shortest are the first.
                 let count = rest.partition_point(|named| named.folded.len() == length);
                 let (whole, longer) = rest.split_at(count);
-                if byte.is_none_or(|byte| byte == b'_' || is_blank(byte)) {
+                if byte.is_none_or(|byte| byte == b'_' || !byte.is_ascii_graphic()) {
                     whole.iter().for_each(&mut with);
                 }
                 rest = longer;

@@ -66,7 +66,7 @@ impl Normal {
 }
 
 /// The text in small letters. Letters that only some stores take for others become these.
-fn fold(text: &str) -> String {
+pub(super) fn fold(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     for letter in text.chars() {
         if letter.is_ascii() {
@@ -77,29 +77,6 @@ fn fold(text: &str) -> String {
             Some((_, letters)) => folded.push_str(letters),
             None => folded.extend(letter.to_lowercase()),
         }
-    }
-    folded
-}
-
-/// A regular expression for texts in small letters. Only letters beyond ASCII change: `\W` is not `\w`.
-pub(super) fn fold_pattern(text: &str) -> String {
-    let mut folded = String::with_capacity(text.len());
-    let (mut is_escaped, mut in_class) = (false, false);
-    for letter in text.chars() {
-        let small = fold(letter.encode_utf8(&mut [0; 4]));
-        match small.chars().nth(1) {
-            _ if letter.is_ascii() => folded.push(letter),
-            None if !small.is_empty() => folded.push_str(&small),
-            _ if in_class => folded.push(letter),
-            // All of it may be repeated.
-            _ => folded.extend(["(?:", &small, ")"]),
-        }
-        in_class = match letter {
-            '[' if !is_escaped => true,
-            ']' if !is_escaped => false,
-            _ => in_class,
-        };
-        is_escaped = letter == '\\' && !is_escaped;
     }
     folded
 }

@@ -6,7 +6,7 @@
 
 use regex_lite::{Regex, RegexBuilder};
 
-use super::normal::fold_pattern;
+use super::normal::fold;
 use crate::request::{Request, pairs::Sent};
 
 /// The longest value that any regular expression is tried on, in bytes.
@@ -59,7 +59,7 @@ impl Pattern {
     /// The same for values in small letters, whatever the case of its own.
     #[must_use]
     pub fn without_case(&self) -> Option<Self> {
-        let regex = compile(&format!("^(?:(?i){})$", fold_pattern(self.text()))).ok()?;
+        let regex = compile(&format!("^(?:(?i){})$", small(self.text()))).ok()?;
         Some(Self { regex, size: self.size, beginning: String::new().into() })
     }
 
@@ -96,6 +96,29 @@ impl Pattern {
 pub fn compile(text: &str) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new(text);
     builder.dot_matches_new_line(true).size_limit(MAX_COMPILED).build().map_err(|error| error.to_string())
+}
+
+/// The expression with small letters beyond ASCII, but for its classes: these may have ranges.
+fn small(text: &str) -> String {
+    let (mut folded, mut at) = (String::with_capacity(text.len()), 0_usize);
+    while let Some(letter) = text.get(at..).and_then(|rest| rest.chars().next()) {
+        let end = at.saturating_add(letter.len_utf8());
+        let rest = text.get(end..).unwrap_or_default();
+        let end = match letter {
+            '[' => end.saturating_add(class(rest)),
+            '\\' => end.saturating_add(rest.chars().next().map_or(0, char::len_utf8)),
+            _ => end,
+        };
+        let written = text.get(at..end).unwrap_or_default();
+        if letter.is_ascii() {
+            folded.push_str(written);
+        } else {
+            // All that it becomes may be repeated.
+            folded.extend(["(?:", &fold(written), ")"]);
+        }
+        at = end;
+    }
+    folded
 }
 
 /// The characters at the beginning of an expression that stand for themselves, in each value that matches. ASCII only: other bytes

@@ -597,8 +597,11 @@ impl Estimate {
         };
         let is_said = match self.apis().find(is_of_path) {
             Some(api) => says(api),
-            // At another provider's path, its fields count, and they are not read.
-            None => !APIS.iter().any(|api| is_of_path(&api)) && self.apis().all(says),
+            // At the path of another provider that it also serves, that one's fields count, as far as they are read.
+            None => match APIS.iter().find(|api| is_of_path(api) && !api.max_tokens.is_empty()) {
+                Some(api) => says(api),
+                None => self.apis().all(says),
+            },
         };
         Some(largest.unwrap_or(0).max(if is_said { 0 } else { self.output }))
     }

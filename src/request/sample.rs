@@ -83,6 +83,11 @@ impl Sample {
     /// With an Envoy attribute.
     #[must_use]
     pub fn property(mut self, path: &[&str], value: impl AsRef<[u8]>) -> Self {
+        if let ["request", "headers", name] = path
+            && !name.starts_with(':')
+        {
+            return self.header(name, value);
+        }
         self.properties.insert(path.join("\0"), value.as_ref().to_vec());
         self
     }

@@ -23,6 +23,9 @@ pub fn warnings(new: &Config, old: &Config) -> Vec<Finding> {
         return vec![anew(String::from("store.key_prefix"), reason, ADVICE)];
     }
     let (mut found, mut under_secret) = (Vec::new(), Vec::new());
+    let is_hashed = |parts: &[SubjectPart]| parts.iter().any(|part| part.hash.is_some());
+    let has_other_secret = new.store.hash_secret_env != old.store.hash_secret_env
+        || !new.store.hasher.is_like(&old.store.hasher);
     for (index, policy) in new.policies.iter().enumerate() {
         let at = format!("policies[{index}]");
         let mut before = old.policies.iter().filter(|other| other.counters == policy.counters);
@@ -56,14 +59,16 @@ pub fn warnings(new: &Config, old: &Config) -> Vec<Finding> {
             let path = part.map_or_else(|| format!("{at}.subject"), |part| format!("{at}.subject[{part}]"));
             let reason = format!("its subjects begin anew, with their bans and overrides: {what}");
             found.push(anew(path, reason, ADVICE));
-        } else if policy.subject.iter().chain(&policy.members).any(|part| part.hash.is_some())
-            && !(new.store.hash_secret_env == old.store.hash_secret_env
-                && new.store.hasher.is_like(&old.store.hasher))
-        {
+        } else if is_hashed(&policy.subject) && has_other_secret {
             under_secret.push(policy.name.as_str());
         } else {
-            let members = parts(&policy.members, &before.members).filter(|_| !before.members.is_empty());
-            let members = members.map(|(_, what)| format!("its different values count anew: {what}"));
+            let (now, then) = (&policy.members, &before.members);
+            let members = parts(now, then).map(|(_, what)| what).or_else(|| {
+                let secret = || String::from("the secret of their hashes is another one, or is elsewhere");
+                (is_hashed(now) && has_other_secret).then(secret)
+            });
+            let members = members.filter(|_| !now.is_empty() && !then.is_empty());
+            let members = members.map(|what| format!("its different values count anew: {what}"));
             let each = limits(policy, before).into_iter().chain(members);
             found.extend(each.map(|reason| anew(format!("{at}.{}", field(policy)), reason, ADVICE)));
         }
@@ -129,7 +134,7 @@ fn limits(new: &Policy, old: &Policy) -> Vec<String> {
         match before.iter().find(|(other, _)| other == name) {
             Some((_, other)) if keeps_state(other, limit) => {}
             Some(_) => found.push(format!(
-                "limit {name:?} begins anew: its algorithm, or the length of its windows, is another one"
+                "limit {name:?} begins anew: its algorithm is another one, or the length or the beginning of its windows"
             )),
             None if gone.is_empty() => {}
             None => found.push(format!(

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::Requests;
 use super::state::{Receipt, Request, State};
-use super::submitted::fall_back;
+use super::submitted::{enforced, fall_back};
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
@@ -16,7 +16,7 @@ use crate::engine::stores::Stores;
 use crate::engine::subject::lease;
 use crate::engine::subject::lease::Unused;
 use crate::engine::tally::UnitKind;
-use crate::limit::{Limit, Outcome};
+use crate::limit::{Limit, Outcome, RetryAfter};
 use crate::policy::{Check, Lease, Mode};
 use crate::time::Micros;
 
@@ -86,6 +86,9 @@ impl Requests {
                 decision.denies_for(until.since(asked));
             }
         };
+        if plan.ban().is_some() && outcome.ban == RetryAfter::Now {
+            self.denied.lifted(&enforced(check), asked);
+        }
         if check.mode == Mode::QuotaRequest {
             self.learn_without_body(task, outcome, (asked, now));
         } else if outcome.granted < waiting {

@@ -64,9 +64,12 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// True if its pause ended at least `span` ago, and no request has asked since then.
-    pub fn is_unasked(&self, span: Micros, now: Micros) -> bool {
-        matches!(self.state, State::Open { until, .. } if until.plus(span) <= now)
+    /// The time `span` after its pause ends, if no request asks until then.
+    pub const fn unasked_at(&self, span: Micros) -> Option<Micros> {
+        match self.state {
+            State::Open { until, .. } => Some(until.plus(span)),
+            State::Closed { .. } | State::Probing { .. } => None,
+        }
     }
 
     pub const fn new(seed: u64) -> Self {

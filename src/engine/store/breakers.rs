@@ -53,7 +53,7 @@ pub struct Outage {
 
 /// A breaker opens, its pause ends, and for this long no request asks about its slots: then it counts as no outage, because perhaps none ever
 /// will. It stays open until a request asks.
-const UNASKED: Micros = Micros::from_secs(10);
+const UNASKED: Micros = Micros::from_secs(120);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -79,7 +79,18 @@ impl Breakers {
     /// The open breakers of slots about which requests ask: those that count as an outage.
     fn open_parts(&self) -> impl Iterator<Item = &Breaker> + Clone {
         let parts = self.parts.iter().map(|(_, part)| part);
-        parts.filter(|part| part.is_open() && !part.is_unasked(UNASKED, self.ticked))
+        parts.filter(|part| part.is_open() && !self.is_unasked(part))
+    }
+
+    /// True if no request has asked for [`UNASKED`].
+    fn is_unasked(&self, breaker: &Breaker) -> bool {
+        breaker.unasked_at(UNASKED).is_some_and(|at| at <= self.ticked)
+    }
+
+    /// The time of the next tick at which an open breaker counts as no outage any more, if no request asks.
+    pub fn next_unasked(&self) -> Option<Micros> {
+        let all = self.parts.iter().map(|(_, part)| part).chain([&self.store]);
+        all.filter_map(|breaker| breaker.unasked_at(UNASKED)).filter(|at| *at > self.ticked).min()
     }
 
     /// True if weir may ask the store now, whatever the slot.
@@ -228,7 +239,7 @@ impl Breakers {
 
     /// The number of open breakers. It does not include those about whose slots, or whose store, no request has asked for [`UNASKED`].
     pub fn open(&self) -> u64 {
-        let is_asked = self.store.is_open() && !self.store.is_unasked(UNASKED, self.ticked);
+        let is_asked = self.store.is_open() && !self.is_unasked(&self.store);
         (self.open_parts().count() as u64).saturating_add(is_asked.into())
     }
 

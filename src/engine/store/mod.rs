@@ -251,6 +251,11 @@ impl Store {
         is_due || self.breakers.sends(now.uptime) && (could(Slots::Normal) || could(Slots::Suspect))
     }
 
+    /// The uptime at which an outage about which no request asks is over.
+    pub fn next_unasked(&self) -> Option<Micros> {
+        self.breakers.next_unasked()
+    }
+
     /// The uptime at which the next batch may be sent, if that is only a matter of time.
     pub fn opens(&self) -> Option<Micros> {
         let opens = |slots| match self.queues.of(slots).is_empty() {

@@ -29,7 +29,7 @@ use crate::limit::{Limit, Member, RetryAfter};
 use crate::policy::Check;
 use crate::time::Micros;
 
-/// At most this many subjects are remembered.
+/// At most this many denials are remembered; a banned subject takes two places.
 const MAX_REMEMBERED: usize = 65_536;
 
 /// If a request can never pass, the worker asks again about its subject after this time.
@@ -116,6 +116,9 @@ impl Denied {
     }
 
     fn find_ban(&mut self, check: &Check, now: Micros, end: fn(&Denial) -> Micros) -> Option<Decision> {
+        if self.is_empty(now) {
+            return None;
+        }
         self.find(&of_ban(check), now, end)
     }
 
@@ -129,6 +132,19 @@ impl Denied {
         let ban = shorter(denial.decision.ban, elapsed);
         let at = denial.decision.at.plus(elapsed);
         (now < end(denial)).then(|| Decision { limits: aged(), ban, at, ..denial.decision.clone() })
+    }
+
+    /// The store was asked at this time, and the subject is not banned: an operator may have lifted the ban.
+    pub fn lifted(&mut self, check: &Check, asked: Micros) {
+        if self.subjects.is_empty() {
+            return;
+        }
+        for key in [Some(of_ban(check)), without_value(check), Some(check.clone())].into_iter().flatten() {
+            let is_older = |denial: &Denial| denial.decision.is_banned() && denial.asked < asked;
+            if self.subjects.get(&key).is_some_and(is_older) {
+                self.subjects.remove(&key);
+            }
+        }
     }
 
     /// Units were refunded: the store may admit earlier than it said, unless the subject is banned.

@@ -265,6 +265,19 @@ fn a_known_ban_closes_other_costs_and_other_policies_also_without_the_store() {
 }
 
 #[test]
+fn a_ban_that_was_seen_lifted_is_not_remembered() {
+    let mut worker = Worker::new(ALLOW, closing("", ""));
+    worker.all_wait([1], "ann");
+    assert_eq!(worker.answer([banned(HOUR)]), [(1, false)]);
+    worker.skip(secs(2));
+    worker.all_wait([2], "ann");
+    assert_eq!(worker.answer([granted(1).and(&[0])]), [(2, true)], "an operator has lifted it");
+    worker.all_wait([3], "ann");
+    assert_eq!(arrive_at_other(&mut worker, 4), None);
+    assert_eq!(worker.lose(), [(3, true), (4, true)]);
+}
+
+#[test]
 fn a_policy_in_shadow_closes_no_other_and_is_closed_by_none() {
     let shadow = r#""mode": "shadow", "#;
     for (own, other) in [(shadow, ""), ("", shadow)] {

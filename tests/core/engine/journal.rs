@@ -462,7 +462,8 @@ fn while_the_store_is_unavailable_entries_wait_and_cost_no_turn() {
     }
     assert_eq!(worker.engine.open_breakers(), 1);
     assert_eq!(dropped(&worker), 1, "the second batch had the first denial with it, and the third had none");
-    assert_eq!(worker.next_tick(), None, "the next request is the probe");
+    let second = worker.now.plus(secs(1));
+    assert_eq!(worker.next_tick(), Some(second), "nothing is sent then: the next request is the probe");
     worker.idle(secs(3));
     assert!(worker.next_batch().is_none());
     worker.all_wait([4], "ann");

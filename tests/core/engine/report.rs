@@ -366,9 +366,15 @@ fn a_store_about_which_no_request_asks_counts_as_no_outage() {
         }
         exporting.worker.close(stream);
     }
-    exporting.worker.idle(secs(9));
-    assert_eq!(exporting.worker.engine.open_breakers(), 1);
-    exporting.worker.idle(secs(2));
+    let begun = exporting.worker.now;
+    // Only when a tick is due.
+    while let Some(due) = exporting.worker.next_tick() {
+        assert_eq!(exporting.worker.engine.open_breakers(), 1, "{due:?}");
+        exporting.worker.now = due;
+        exporting.worker.engine.tick(due);
+    }
+    let lasted = exporting.worker.now.since(begun);
+    assert!((secs(120)..secs(122)).contains(&lasted), "{lasted:?}");
     assert_eq!(exporting.worker.engine.open_breakers(), 0, "perhaps it is back, and nobody looks");
     assert_eq!(exporting.worker.arrive(stream + 1, &["ann"]), None, "a request is the probe");
     assert_eq!(exporting.worker.lose(), [(stream + 1, true)]);

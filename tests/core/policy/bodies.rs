@@ -61,6 +61,12 @@ fn subjects() {
             "deny ambiguous 0",
         ),
         ("nearly as many as weir keeps of a name", by_user, &behind(&"[".repeat(3070)), "deny ambiguous 0"),
+        (
+            "a long text behind a wrong escape",
+            by_user,
+            &behind(&format!("P 5% {}", "n".repeat(4000))),
+            "{p|ann} 1",
+        ),
         ("a long text that none drops", by_user, &behind(&"n".repeat(4000)), "{p|ann} 1"),
         ("an item", by_item, r#"{"items": [{"id": "ann"}]}"#, "{p|ann} 1"),
         ("a key that is an index to some", by_item, r#"{"items": {"0": {"id": "ann"}}}"#, "deny ambiguous 0"),

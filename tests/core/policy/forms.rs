@@ -43,6 +43,7 @@ fn subjects() {
         ("a name alone", "user", "{p|}"),
         ("none", "name=ann", "{p|%-}"),
         ("an empty body", "", "{p|%-}"),
+        ("a name that ends in kana, whose bytes spaces have, too", "user%E3%81%8A=eve&user=ann", "{p|ann}"),
         ("some servers ignore case", "User=ann", unclear),
         ("also beside the field", "user=ann&USER=bob", unclear),
         ("beyond ASCII", "user=%C3%A4", "{p|%C3%A4}"),

@@ -186,6 +186,7 @@ fn parts() {
         ("a pair in the value", vec![field("user", "ann&%75ser=eve&")], UNCLEAR),
         ("a pair in a file's name", vec![file("b", "filename=\"&user[]=eve&\""), ann.clone()], UNCLEAR),
         ("a pair behind many spaces", vec![field("b", &format!("x&{}user=eve", " ".repeat(4000))), ann.clone()], UNCLEAR),
+        ("a long line of a table with a wrong escape", vec![field("b", &format!("R&D,5%,{}", "1,".repeat(2000))), ann.clone()], "{p|ann}"),
         ("another pair", vec![field("b", "x&y=eve&users=1&100%"), ann.clone()], "{p|ann}"),
     ];
     each(rows.into_iter().map(|(name, parts, wanted)| {

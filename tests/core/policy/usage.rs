@@ -721,6 +721,8 @@ fn only_what_the_provider_obeys_lowers_a_reservation() {
         ("ollama", "POST /api/chat", OLLAMA, 1),
         ("ollama", "POST /own", OLLAMA, 1),
         ("ollama", CHAT, OLLAMA, 50),
+        ("anthropic", CHAT, ONE, 1),
+        ("anthropic", "POST /model/anthropic.claude-3/invoke", ONE, 1),
         ("ollama", "POST /api/chat", ONE, 50),
         ("ollama", "POST /api/chat", NEW, 50),
         ("auto", CHAT, ONE, 1),

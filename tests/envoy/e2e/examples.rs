@@ -38,7 +38,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("example: in shadow first", shadow_first),
     ("example: grpc", grpc),
     ("recipe: graphql by the cost that the server states, in both envoys", graphql),
-    ("recipe: WebSockets count for as long as they are open, in both envoys", web_sockets),
+    ("recipe: upgrades count for as long as they last, in both envoys", web_sockets),
     ("example: lists", lists),
     ("example: a ban", ban),
     ("example: many regions", many_regions),
@@ -482,7 +482,7 @@ fn recipe_text(title: &str) -> String {
     format!("# The recipe.\n{recipe}{BUSY}")
 }
 
-/// Permits are renewed, because the sockets live for much longer than the `ttl`.
+/// Permits are renewed, because the requests last for much longer than the `ttl`. The upstream does not answer them.
 fn web_sockets() {
     let recipe =
         recipe_text("Limit WebSockets").replace("limit: 20", "limit: 3").replace("ttl: 1m", "ttl: 2s");
