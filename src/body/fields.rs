@@ -213,10 +213,11 @@ fn take_blank(bytes: &mut (impl Iterator<Item = u8> + Clone)) -> bool {
 fn begun<N: Iterator<Item = u8> + Clone>(mut name: N) -> N {
     loop {
         let mut rest = name.clone();
-        if matches!(rest.next(), Some(b'[' | b']' | b'?')) {
-            name = rest;
-        } else if !take_blank(&mut name) {
-            return name;
+        match rest.next() {
+            Some(b'[' | b']' | b'?') => name = rest,
+            Some(b'!'..=b'~') => return name,
+            _ if take_blank(&mut name) => {}
+            _ => return name,
         }
     }
 }

@@ -89,6 +89,9 @@ impl Breakers {
 
     /// The time of the next tick at which an open breaker counts as no outage any more, if no request asks.
     pub fn next_unasked(&self) -> Option<Micros> {
+        if self.parts.is_empty() && !self.store.is_open() {
+            return None;
+        }
         let all = self.parts.iter().map(|(_, part)| part).chain([&self.store]);
         all.filter_map(|breaker| breaker.unasked_at(UNASKED)).filter(|at| *at > self.ticked).min()
     }

@@ -251,18 +251,14 @@ impl Store {
         is_due || self.breakers.sends(now.uptime) && (could(Slots::Normal) || could(Slots::Suspect))
     }
 
-    /// The uptime at which an outage about which no request asks is over.
-    pub fn next_unasked(&self) -> Option<Micros> {
-        self.breakers.next_unasked()
-    }
-
-    /// The uptime at which the next batch may be sent, if that is only a matter of time.
-    pub fn opens(&self) -> Option<Micros> {
+    /// The uptime at which the next batch may be sent, or an outage about which no request asks ends, if that is only a matter of time.
+    pub fn due(&self) -> Option<Micros> {
         let opens = |slots| match self.queues.of(slots).is_empty() {
             true => None,
             false => self.in_flight.opens(slots, self.queues.of(slots)),
         };
-        Micros::earliest([opens(Slots::Normal), opens(Slots::Suspect), self.journal_due()])
+        let unasked = self.breakers.next_unasked();
+        Micros::earliest([opens(Slots::Normal), opens(Slots::Suspect), self.journal_due(), unasked])
     }
 
     /// Takes the tasks of the next batch, if one may be sent now. `waits` says which requests still wait.
