@@ -13,8 +13,8 @@ help: ## List the targets
 
 run: ## Build weir, start Redis, Envoy and an upstream, and stop them at Ctrl-C; PORT=10000 HOST=wasm|native
 	@PORT=$(PORT) HOST=$(HOST) scripts/run check
-	@scripts/setup run_build
-	@scripts/setup run & scripts/$(if $(filter native,$(HOST)),native,plugin run) && wait $$!
+	@scripts/setup run
+	@scripts/$(if $(filter native,$(HOST)),native,plugin run)
 	@PORT=$(PORT) HOST=$(HOST) scripts/run
 
 run-regions: ## Start the three regions of examples/regions, and show each second what each admits; WAY=share|debit|home FOR=60

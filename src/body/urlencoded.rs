@@ -59,7 +59,7 @@ impl Urlencoded {
         let is_clear = self.name.is_ascii()
             && self.value.is_ascii()
             && !self.value.last().is_some_and(u8::is_ascii_whitespace);
-        let is_cut = self.name.len() == MAX_NAME;
+        let is_cut = self.only_names && self.name.len() == MAX_NAME;
         // The cut may be within an escape.
         let escape = self
             .name

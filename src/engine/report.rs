@@ -191,7 +191,9 @@ fn log_end(store: &str, slots: Option<u32>, lasted: Micros) {
     let seconds = lasted.as_secs_ceil();
     match slots {
         None => log::warn!("{store} available again after {seconds} s"),
-        Some(_) => log::warn!("{store} answers for all subjects again after {seconds} s"),
+        Some(_) => {
+            log::warn!("{store} answers for all subjects about which requests ask again after {seconds} s")
+        }
     }
 }
 

@@ -59,7 +59,8 @@ impl Pattern {
     /// The same for values in small letters, whatever the case of its own.
     #[must_use]
     pub fn without_case(&self) -> Option<Self> {
-        let regex = compile(&format!("^(?:(?i){})$", small(self.text()))).ok()?;
+        let anchored = |text: &str| compile(&format!("^(?:(?i){text})$"));
+        let regex = anchored(&small(self.text())).or_else(|_| anchored(self.text())).ok()?;
         Some(Self { regex, size: self.size, beginning: String::new().into() })
     }
 
@@ -98,27 +99,54 @@ pub fn compile(text: &str) -> Result<Regex, String> {
     builder.dot_matches_new_line(true).size_limit(MAX_COMPILED).build().map_err(|error| error.to_string())
 }
 
-/// The expression with small letters beyond ASCII, but for its classes: these may have ranges.
+/// The expression for values in small letters. ASCII stays as it is.
 fn small(text: &str) -> String {
     let (mut folded, mut at) = (String::with_capacity(text.len()), 0_usize);
     while let Some(letter) = text.get(at..).and_then(|rest| rest.chars().next()) {
         let end = at.saturating_add(letter.len_utf8());
         let rest = text.get(end..).unwrap_or_default();
+        let is_name = rest.starts_with("?P<") || rest.starts_with("?<");
         let end = match letter {
             '[' => end.saturating_add(class(rest)),
+            '(' if is_name => end.saturating_add(rest.find('>').unwrap_or(0)),
             '\\' => end.saturating_add(rest.chars().next().map_or(0, char::len_utf8)),
             _ => end,
         };
         let written = text.get(at..end).unwrap_or_default();
-        if letter.is_ascii() {
-            folded.push_str(written);
-        } else {
+        match letter {
+            '[' => add_small(written, &mut folded),
+            _ if letter.is_ascii() => folded.push_str(written),
             // All that it becomes may be repeated.
-            folded.extend(["(?:", &fold(written), ")"]);
+            _ => folded.extend(["(?:", &fold(written), ")"]),
         }
         at = end;
     }
     folded
+}
+
+/// Adds a class, and to its letters and ranges beyond ASCII those in small letters.
+fn add_small(class: &str, out: &mut String) {
+    let Some(inner) = class.strip_suffix(']') else { return out.push_str(class) };
+    out.push_str(inner);
+    let small = |letter: char| {
+        let folded = fold(letter.encode_utf8(&mut [0; 4]));
+        let mut letters = folded.chars();
+        letters.next().filter(|_| letters.next().is_none())
+    };
+    let items = inner.strip_prefix('[').unwrap_or(inner);
+    let mut letters = items.strip_prefix('^').unwrap_or(items).chars();
+    while let Some(first) = letters.next() {
+        let mut last = first;
+        let mut ahead = letters.clone();
+        if let (Some('-'), Some(end)) = (ahead.next(), ahead.next()) {
+            (last, letters) = (end, ahead);
+        }
+        let (Some(first), Some(last)) = (small(first), small(last)) else { continue };
+        if !(first.is_ascii() && last.is_ascii()) && first <= last {
+            out.extend([first, '-', last]);
+        }
+    }
+    out.push(']');
 }
 
 /// The characters at the beginning of an expression that stand for themselves, in each value that matches. ASCII only: other bytes

@@ -86,7 +86,7 @@ impl Sample {
         if let ["request", "headers", name] = path
             && !name.starts_with(':')
         {
-            return self.header(name, value);
+            return self.without(&name.to_ascii_lowercase()).header(name, value);
         }
         self.properties.insert(path.join("\0"), value.as_ref().to_vec());
         self

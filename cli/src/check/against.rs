@@ -134,7 +134,7 @@ fn limits(new: &Policy, old: &Policy) -> Vec<String> {
         match before.iter().find(|(other, _)| other == name) {
             Some((_, other)) if keeps_state(other, limit) => {}
             Some(_) => found.push(format!(
-                "limit {name:?} begins anew: its algorithm is another one, or the length or the beginning of its windows"
+                "limit {name:?} begins anew: its state has another form, by its algorithm, its windows, `precision`, `mode` or a very large `limit`"
             )),
             None if gone.is_empty() => {}
             None => found.push(format!(

@@ -97,7 +97,8 @@ impl Denied {
 
     /// Returns the store's answer now, as far as it is known. For a store that does not answer.
     pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Decision> {
-        let found = self.find_any(check, now, |denial| denial.until);
+        // An operator may have lifted a ban since a request of this cost was denied.
+        let found = self.find_any(check, now, |denial| denial.until).filter(|denial| !denial.is_banned());
         found.or_else(|| self.find_ban(check, now, |denial| denial.until))
     }
 

@@ -350,10 +350,13 @@ fn a_cluster_may_speak_tls_and_have_users() {
     let world = World::on(redis);
     let url = format!("rediss://127.0.0.1:{}", world.redis.address().port());
     let login = format!("operator:{PASSWORD}");
-    succeeds(inspect(world.folder.path(), &url, &["--ca", &file("ca.crt")]).env("WEIR_REDIS_LOGIN", &login));
-    let (status, out, failure) =
-        run(command(&["bans", "--redis", &url, "--ca", &file("ca.crt")].map(str::to_owned))
-            .env("WEIR_REDIS_LOGIN", &login));
+    let ca = file("ca.crt");
+    let patient = ["--ca", &ca, "--timeout", "60s"];
+    succeeds(inspect(world.folder.path(), &url, &patient).env("WEIR_REDIS_LOGIN", &login));
+    let bans = [&["bans", "--redis", url.as_str()], &patient[..]].concat();
+    let (status, out, failure) = run(
+        command(&bans.into_iter().map(str::to_owned).collect::<Vec<_>>()).env("WEIR_REDIS_LOGIN", &login)
+    );
     assert_eq!((status, out.as_str(), failure.as_str()), (0, "no subject is banned\n", ""));
     let failure = self::failure(
         inspect(world.folder.path(), &url, &["--ca", &file("ca.crt")])
