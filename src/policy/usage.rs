@@ -184,7 +184,7 @@ struct Api {
     choices: &'static [&'static str],
 }
 
-/// The second of several prompts makes the output unknown: it is a text, or the number of a token.
+/// The second of several prompts makes the output unknown: it is a string, or the number of a token.
 const SECOND_PROMPT: &str = "prompt[1]";
 
 #[rustfmt::skip]
@@ -514,7 +514,7 @@ fn path<'r>(request: &'r Request<'_>) -> Option<&'r [u8]> {
     path.resolved().split(|&byte| byte == b'?').next()
 }
 
-/// True if a request uses no tokens: it counts them, moderates a text, cancels a response, or is for files and what holds them.
+/// True if a request uses no tokens: it counts them, moderates content, cancels a response, or is for files and what holds them.
 #[must_use]
 pub fn is_free(request: &Request<'_>) -> bool {
     let Some(path) = path(request) else { return false };
@@ -626,7 +626,7 @@ impl Estimate {
         fields.any(|field| match request.body_count(field) {
             Ok(Some(count)) => *field == SECOND_PROMPT || count > 1,
             Ok(None) => false,
-            // The second prompt may be a text. If the body is none that is read, nobody knows.
+            // The second prompt may be a string. If weir does not read the body, the number of answers is unknown.
             Err(_) => request.body_length().is_ok(),
         })
     }
