@@ -29,7 +29,7 @@ fn requests_are_decided_and_explained() {
     let mut lab = text(Lab::new("weir.yaml", CONFIG)).unwrap();
     let line = "{\"t_ms\": 1000}";
     let explained = text(lab.explain(line, false)).unwrap();
-    assert!(explained.contains("2 left, whole"), "{explained}");
+    assert!(explained.contains("2 left, full"), "{explained}");
     let allowed: Vec<bool> =
         (0..3).map(|_| text(lab.decide(line)).unwrap().contains("\"allowed\":true")).collect();
     assert_eq!(allowed, [true, true, false]);
