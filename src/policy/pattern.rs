@@ -136,6 +136,11 @@ fn add_small(class: &str, out: &mut String) {
     let items = inner.strip_prefix('[').unwrap_or(inner);
     let mut letters = items.strip_prefix('^').unwrap_or(items).chars();
     while let Some(first) = letters.next() {
+        // A class within, such as `\d`, or a sign.
+        if first == '\\' {
+            letters.next();
+            continue;
+        }
         let mut last = first;
         let mut ahead = letters.clone();
         if let (Some('-'), Some(end)) = (ahead.next(), ahead.next()) {

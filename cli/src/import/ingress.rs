@@ -424,7 +424,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Says that the controller has no annotation of this name, if the name is like that of a limit.
+/// Names a mistake: the controller does not know this annotation, but its name resembles one that limits.
 fn misspelt(name: &str) -> Option<(&'static str, String)> {
     let lower = name.to_ascii_lowercase();
     let names = LIMITS.into_iter().chain(["limit-rate", "limit-rate-after"]);

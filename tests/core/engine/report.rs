@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use weir::config::Config;
-use weir::engine::{Catalogue, Export, Kind, Metric, Metrics, Report};
+use weir::engine::{Catalogue, Export, Kind, Metric, Metrics, Report, StreamId};
 
 use crate::engine::regions::{DEBIT, worker};
 use crate::worker::*;
@@ -315,10 +315,8 @@ fn a_kind_of_failure_is_logged_once_a_second_and_counted_each_time() {
     );
 }
 
-#[test]
-fn an_outage_is_logged_once_a_second_with_how_long_it_has_lasted() {
-    let mut exporting = Exporting::new(ALLOW);
-    logged();
+/// Answers no request until the breaker opens. Returns the last request.
+fn lose_the_store(exporting: &mut Exporting) -> StreamId {
     let mut stream = 0;
     while exporting.worker.engine.open_breakers() == 0 {
         stream += 1;
@@ -327,6 +325,14 @@ fn an_outage_is_logged_once_a_second_with_how_long_it_has_lasted() {
         }
         exporting.worker.close(stream);
     }
+    stream
+}
+
+#[test]
+fn an_outage_is_logged_once_a_second_with_how_long_it_has_lasted() {
+    let mut exporting = Exporting::new(ALLOW);
+    logged();
+    let mut stream = lose_the_store(&mut exporting);
     for _ in 0..35 {
         exporting.worker.idle(ms(100));
         exporting.report.export(&mut exporting.worker.engine, &mut exporting.host, exporting.worker.now);
@@ -358,14 +364,7 @@ fn an_outage_is_logged_once_a_second_with_how_long_it_has_lasted() {
 #[test]
 fn a_store_about_which_no_request_asks_counts_as_no_outage() {
     let mut exporting = Exporting::new(ALLOW);
-    let mut stream = 0;
-    while exporting.worker.engine.open_breakers() == 0 {
-        stream += 1;
-        if exporting.worker.arrive(stream, &["ann"]).is_none() {
-            exporting.worker.lose();
-        }
-        exporting.worker.close(stream);
-    }
+    let stream = lose_the_store(&mut exporting);
     let begun = exporting.worker.now;
     // Only when a tick is due.
     while let Some(due) = exporting.worker.next_tick() {

@@ -247,6 +247,8 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("a regex, normalized", r#"{"header": {"name": "x-a", "regex": "bot[0-9]", "normalize": ["lowercase"]}}"#, "GET /\nx-a: BOT7", true),
     ("a regex with capitals, normalized", r#"{"header": {"name": "x-a", "regex": "Bot[A-C]", "normalize": ["lowercase"]}}"#, "GET /\nx-a: boTb", true),
     ("a regex with a capital beyond ASCII, normalized", r#"{"query": {"name": "q", "regex": "(?P<wör>Ärger)[À-Ý]*[ÜÖ][^Ñ]", "normalize": ["lowercase"]}}"#, "GET /?q=%C3%A4RGER%C3%89%C3%A9%C3%96x", true),
+    ("a regex with an escaped end of a range, normalized", r#"{"query": {"name": "q", "regex": "[\\]-Ü]+", "normalize": ["lowercase"]}}"#, "GET /?q=x%C3%9C", true),
+    ("a regex with escapes in a class and what is in it", r#"{"query": {"name": "q", "regex": "[\\d\\-Ä]+", "normalize": ["lowercase"]}}"#, "GET /?q=1-%C3%A4", true),
     ("a regex with letters that are excluded, normalized", r#"{"query": {"name": "q", "regex": "[^Ñ]", "normalize": ["lowercase"]}}"#, "GET /?q=%C3%B1", false),
     ("a regex with a class of letters, normalized", r#"{"query": {"name": "q", "regex": "[Ѐ-ӿ]+[A-ZÀ-ſ]+[^]ß]", "normalize": ["lowercase"]}}"#, "GET /?q=%D0%BF%D1%80An%C5%81(", true),
     ("a regex with a letter that becomes two, normalized", r#"{"query": {"name": "q", "regex": "mü(ß)+ig[\\]ß]?.", "normalize": ["lowercase"]}}"#, "GET /?q=M%C3%BCssSSig%5D!", true),

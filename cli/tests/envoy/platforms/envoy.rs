@@ -133,7 +133,7 @@ fn web_sockets(host: &str) {
     assert_eq!(envoy.stat("http.edge.downstream_rq_http2_total"), 2);
 }
 
-/// The page of one origin reads the status and `retry-after`; that of another learns nothing.
+/// Two pages ask for what weir rejects. The page of the named origin sees the status and `retry-after`, and the other page sees neither.
 fn rejections_in_a_browser() {
     let Some(mut browser) = Browser::start() else { return not_tested("no chromium") };
     let [own, other] = [(); 2].map(|()| {
