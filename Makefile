@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test quick nightly busy rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity measured-keep bench-core scale scale-keep dist playground site images clean distclean
+.PHONY: help setup plugin module run run-tools run-weir run-regions test quick nightly busy rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity measured-keep bench-core scale scale-keep dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
 # From here on, the scripts say how long it took.
 export MAKE_BEGAN := $(shell date +%s)
@@ -13,9 +13,15 @@ help: ## List the targets
 
 run: ## Build weir, start Redis, Envoy and an upstream, and stop them at Ctrl-C; PORT=10000 HOST=wasm|native
 	@PORT=$(PORT) HOST=$(HOST) scripts/run check
-	@scripts/setup run
-	@scripts/$(if $(filter native,$(HOST)),native,plugin run)
+	@scripts/setup $(if $(filter native,$(HOST)),module,plugin)
+	@$(MAKE) -j2 run-tools run-weir
 	@PORT=$(PORT) HOST=$(HOST) scripts/run
+
+# Envoy and Redis come from the network while weir is compiled. Cargo must not wait for places of this `make`.
+run-tools:
+	@scripts/setup run
+run-weir:
+	@MAKEFLAGS= scripts/$(if $(filter native,$(HOST)),native,plugin run)
 
 run-regions: ## Start the three regions of examples/regions, and show each second what each admits; WAY=share|debit|home FOR=60
 	@WAY=$(WAY) FOR=$(FOR) scripts/run-regions check

@@ -98,12 +98,6 @@ impl Config {
     /// Adds the checks of the bans that close policies of these checks, each in the order of the policies. A policy that applies to the
     /// request itself asks about its ban anyway.
     pub(super) fn add_bans(&self, checks: &mut InlineVec<Check>, observe: &mut dyn FnMut(Step<'_>)) {
-        let is_closed = |check: &Check| {
-            self.policies.get(check.policy).is_some_and(|policy| !policy.closed_by.is_empty())
-        };
-        if !checks.iter().any(is_closed) {
-            return;
-        }
         let mut bans = Vec::<Check>::new();
         for check in checks.iter() {
             for &index in self.policies.get(check.policy).map_or(&[][..], |policy| &policy.closed_by) {

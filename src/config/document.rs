@@ -92,6 +92,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
             .iter()
             .flat_map(|policy| &policy.tiers.tiers)
             .any(|tier| tier.queues.iter().any(Option::is_some)),
+        bans_close: policies.iter().any(|policy| !policy.closed_by.is_empty()),
         settles: policies.iter().any(|policy| !policy.settle.is_empty()),
         counts_uploads: policies.iter().any(|policy| policy.settle.counts_uploads()),
         policies,

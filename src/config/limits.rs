@@ -211,10 +211,8 @@ fn token_bucket(view: &View<'_, TokenBucketFields>) -> Made {
     let (capacity, refill) = (view.get(&TOKEN_BUCKET.capacity), view.get(&TOKEN_BUCKET.refill));
     let (interval, overdraft) = (view.get(&TOKEN_BUCKET.interval), view.get(&TOKEN_BUCKET.overdraft));
     let limit = TokenBucket::new(capacity, refill, interval, view.get(&TOKEN_BUCKET.mode), overdraft);
-    (
-        limit.map(Limit::from),
-        quota(capacity, time_for(capacity, refill, interval), view.get(&TOKEN_BUCKET.warn_at_percent)),
-    )
+    let window = limit.as_ref().map_or(interval, TokenBucket::full_within);
+    (limit.map(Limit::from), quota(capacity, window, view.get(&TOKEN_BUCKET.warn_at_percent)))
 }
 
 object! {

@@ -179,6 +179,8 @@ pub struct Config {
     pub counts_uploads: bool,
     /// True if any limit has a queue.
     pub queues: bool,
+    /// True if a ban closes more than its policy.
+    bans_close: bool,
     /// A number that names what was written, whatever the order of its fields.
     pub hash: u32,
 }
@@ -361,12 +363,12 @@ impl Config {
     }
 
     fn evaluate_observed<'a>(&'a self, request: &Request<'a>, observer: &mut impl Observer) -> Evaluation {
-        let evaluation = self.decide(request, observer);
-        if !request.awaits_body() {
-            return evaluation;
+        let mut evaluation = self.decide(request, observer);
+        if request.awaits_body() {
+            observer.discard();
+            evaluation = self.decide_without_body(request, observer);
         }
-        observer.discard();
-        self.decide_without_body(request, observer)
+        evaluation
     }
 
     /// Returns the decision about a request whose body has not arrived, if it is denied in any event.
@@ -401,7 +403,9 @@ impl Config {
                 _ => {}
             }
         }
-        self.add_bans(&mut before.checks, &mut |_| {});
+        if self.bans_close {
+            self.add_bans(&mut before.checks, &mut |_| {});
+        }
         Evaluation::AwaitBody(before)
     }
 
@@ -423,9 +427,12 @@ impl Config {
         let mut unmatched = 0;
         for index in self.index.candidates(request) {
             let Some(policy) = self.policies.get(index) else { break };
+            let ruling = policy.rule(index, request);
+            if matches!(ruling, Ruling::Unmatched) {
+                continue;
+            }
             observer.unmatched(unmatched..index);
             unmatched = index.saturating_add(1);
-            let ruling = policy.rule(index, request);
             observer.step(Step::Policy(index, &ruling));
             match ruling {
                 Ruling::Check(check) => checks.push(check),
@@ -441,7 +448,9 @@ impl Config {
         }
         let policies = self.policies.len();
         observer.unmatched(unmatched..policies);
-        self.add_bans(&mut checks, &mut |step: Step<'_>| observer.step(step));
+        if self.bans_close {
+            self.add_bans(&mut checks, &mut |step: Step<'_>| observer.step(step));
+        }
         if checks.is_empty() { Evaluation::Admit } else { Evaluation::Check(checks) }
     }
 

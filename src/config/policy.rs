@@ -19,10 +19,11 @@ use super::store::{ON_FAILURE, Store};
 use super::subject::{self, PART, PartFields};
 use super::tiers::{self, Beside, TIERS, TiersFields};
 use super::usage::{self, Tables};
+use crate::limit::Limit;
 use crate::policy::list::Conditions;
 use crate::policy::settle::{Case, TrueCost};
 use crate::policy::{self, Mode, OnFailure, Policy};
-use crate::response::Settings;
+use crate::response::{Counts, Settings};
 use crate::script::{Classes, Options, Overrides};
 
 object! {
@@ -193,13 +194,17 @@ pub(super) fn read(
         on_failure,
         response: response.map_or_else(|| default_response.clone(), |view| response::read(&view, errors)),
     };
-    if policy.counts_bytes() {
-        let limit_views = policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views);
-        limit_views.for_each(|limit_view| *limit_view = limit_view.in_bytes());
+    let (counts, counts_bytes) = (policy.counts(), policy.counts_bytes());
+    for tier in &mut policy.tiers.tiers {
+        for (limit_view, limit) in tier.views.iter_mut().zip(tier.plan.limits()) {
+            // Values are neither requests nor bytes.
+            let is_distinct = matches!(limit, Limit::Distinct(_));
+            if counts_bytes && !is_distinct {
+                *limit_view = limit_view.in_bytes();
+            }
+            limit_view.counts = if is_distinct { Counts::Values } else { counts };
+        }
     }
-    let counts = policy.counts();
-    let limit_views = policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views);
-    limit_views.for_each(|limit_view| *limit_view = limit_view.clone().counting(counts));
     policy
 }
 

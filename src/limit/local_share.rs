@@ -2,7 +2,9 @@
 //! The local share of a limit: what one of several workers admits by itself while Redis is unavailable, so that all of
 //! them together admit about the limit.
 
-use super::{Concurrency, Distinct, LeakyBucket, Limit, MAX_WINDOW, SlidingLog, SlidingWindow, TokenBucket};
+use super::{
+    Concurrency, Distinct, LeakyBucket, Limit, MAX_WINDOW, Refill, SlidingLog, SlidingWindow, TokenBucket,
+};
 use crate::time::Micros;
 
 impl Limit {
@@ -24,7 +26,12 @@ impl Limit {
                 SlidingWindow::new(part(of.limit()), of.window(), of.precision()).map(Self::from)
             }
             Self::TokenBucket(of) => {
-                let (refill, interval) = slower(of.refill(), of.interval());
+                // A step that is larger than the share would not fit into it.
+                let is_cut = of.how() == Refill::Stepwise && of.refill() > part(of.capacity());
+                let (refill, interval) = match is_cut {
+                    true => (part(of.refill()), of.interval()),
+                    false => slower(of.refill(), of.interval()),
+                };
                 TokenBucket::new(part(of.capacity()), refill, interval, of.how(), of.overdraft() / workers)
                     .map(Self::from)
             }
@@ -68,7 +75,7 @@ mod tests {
         let day = Micros::from_secs(86_400);
         let limits: [Limit; 4] = [
             LeakyBucket::new(1, day, 100, Micros::ZERO).unwrap().into(),
-            TokenBucket::new(100, 1, day, super::super::Refill::Continuous, 0).unwrap().into(),
+            TokenBucket::new(100, 1, day, Refill::Continuous, 0).unwrap().into(),
             SlidingLog::new(100, day).unwrap().into(),
             Concurrency::new(100, day).unwrap().into(),
         ];
@@ -91,5 +98,20 @@ mod tests {
         let limit = Limit::from(LeakyBucket::new(10, Micros::from_secs(1), 10, Micros::ZERO).unwrap());
         let expected = LeakyBucket::new(10, Micros::from_secs(4), 2, Micros::ZERO).unwrap();
         assert_eq!(limit.local_share(4), expected.into());
+        let stepwise = |capacity, refill, secs| {
+            let interval = Micros::from_secs(secs);
+            Limit::from(TokenBucket::new(capacity, refill, interval, Refill::Stepwise, 0).unwrap())
+        };
+        let rows = [
+            // All of a step has to fit into the share.
+            (stepwise(100, 100, 1), stepwise(25, 25, 1)),
+            (stepwise(100, 26, 1), stepwise(25, 6, 1)),
+            (stepwise(100, 25, 1), stepwise(25, 25, 4)),
+            (stepwise(100, 5, 1), stepwise(25, 5, 4)),
+            (stepwise(3, 3, 1), stepwise(1, 1, 1)),
+        ];
+        for (whole, share) in rows {
+            assert_eq!(whole.local_share(4), share);
+        }
     }
 }

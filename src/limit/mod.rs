@@ -229,7 +229,7 @@ impl Limit {
             Self::FixedWindow(of) => Some(of.window()),
             Self::SlidingLog(of) => Some(of.window()),
             Self::SlidingWindow(of) => Some(of.window()),
-            Self::TokenBucket(of) => Some(time_for(of.capacity(), of.refill(), of.interval())),
+            Self::TokenBucket(of) => Some(of.full_within()),
             Self::LeakyBucket(of) => Some(time_for(self.quota(), of.rate(), of.per())),
             Self::Distinct(of) => Some(of.window()),
             Self::Concurrency(_) => None,
@@ -243,10 +243,7 @@ impl Limit {
             Self::FixedWindow(of) => of.window(),
             Self::SlidingLog(of) => of.window(),
             Self::SlidingWindow(of) => of.window().plus(of.precision()),
-            Self::TokenBucket(of) if of.how() == token_bucket::Refill::Stepwise => {
-                Micros(of.interval().0.saturating_mul(of.capacity().div_ceil(of.refill().max(1))))
-            }
-            Self::TokenBucket(of) => time_for(of.capacity(), of.refill(), of.interval()),
+            Self::TokenBucket(of) => of.full_within(),
             Self::LeakyBucket(of) => time_for(of.burst(), of.rate(), of.per()).plus(of.max_delay()),
             Self::Concurrency(of) => of.ttl(),
             Self::Distinct(of) => of.window(),

@@ -9,7 +9,9 @@
 
 use super::bucket::Bucket;
 use super::subject::{Algorithm, Receipt, more_refunded};
-use super::{Ask, Invalid, LimitOutcome, MAX_SPAN, MAX_UNITS, RetryAfter, debt, fits, units, window};
+use super::{
+    Ask, Invalid, LimitOutcome, MAX_SPAN, MAX_UNITS, RetryAfter, debt, fits, time_for, units, window,
+};
 use crate::time::Micros;
 
 /// The way in which a bucket refills.
@@ -101,6 +103,17 @@ impl TokenBucket {
     #[must_use]
     pub const fn interval(&self) -> Micros {
         self.interval
+    }
+
+    /// The time in which an empty bucket becomes full.
+    #[must_use]
+    pub fn full_within(&self) -> Micros {
+        match self.how() {
+            Refill::Continuous => time_for(self.capacity(), self.refill(), self.interval()),
+            Refill::Stepwise => {
+                Micros(self.interval().0.saturating_mul(self.capacity().div_ceil(self.refill().max(1))))
+            }
+        }
     }
 
     /// The way in which it refills.

@@ -228,11 +228,14 @@ impl Filed {
 
     /// Calls `with` for the names that a parameter may have: those that its name begins with, up to where some server may end it.
     fn look_up_named<'s>(&'s self, name: Sent<'_>, mut with: impl FnMut(&'s Named)) {
+        // To compare a single name costs less than to look for it.
+        if let [only] = self.names.as_slice() {
+            return with(only);
+        }
         let (mut rest, mut folded) = (self.names.as_slice(), name.folded());
         for length in 0_usize.. {
             let (is_whole, byte) = match rest {
                 [] => return,
-                // To compare it costs less than to look for it.
                 [only] => return with(only),
                 [first, ..] => (first.folded.len() == length, folded.next()),
             };
@@ -257,6 +260,7 @@ impl Filed {
 }
 
 /// Adds the conditions that are filed under `value`.
+#[inline]
 fn look_up(parts: &[(Lookup, Vec<Key>)], value: &[u8], found: &mut Places) {
     for (part, keys) in parts {
         let Some(value) = part.of(value) else { continue };

@@ -506,8 +506,8 @@ impl Policy {
     }
 
     /// The row of the prices of the model that a request names; [`usage::NO_MODEL`], if it uses no tokens.
-    fn requested<'a>(&'a self, request: &Request<'a>) -> Option<u16> {
-        if self.settle.usages().next().is_some() && usage::is_free(request) {
+    fn requested<'a>(&'a self, request: &Request<'a>, uses_tokens: bool) -> Option<u16> {
+        if uses_tokens && usage::is_free(request) {
             return Some(usage::NO_MODEL);
         }
         let (prices, reads_body) = self.prices.as_ref()?;
@@ -516,6 +516,7 @@ impl Policy {
 
     /// Returns the check for the tier and the cost of `request`, and for the subject of this tag.
     fn check<'a>(&'a self, index: usize, request: &Request<'a>, tag: Vec<u8>) -> Check {
+        let uses_tokens = self.settle.usages().next().is_some();
         Check {
             policy: index,
             tier: self.tiers.choose(request),
@@ -525,9 +526,8 @@ impl Policy {
             kept_percent: self.kept_from(self.class_of(request)),
             member: Member::NONE,
             scale: self.scale.as_ref().map_or(1, |scale| scale.of(request)),
-            requested: self.requested(request),
-            is_many: self.settle.usages().next().is_some()
-                && self.costs_of(request).any(|cost| cost.asks_many(request)),
+            requested: self.requested(request, uses_tokens),
+            is_many: uses_tokens && self.costs_of(request).any(|cost| cost.asks_many(request)),
             store: self.regions.store(),
             ban_only: false,
         }
@@ -631,6 +631,10 @@ impl Policy {
 
     /// Returns the cost of `request`: the largest of its costs.
     fn cost_of<'a>(&'a self, request: &Request<'a>) -> u64 {
+        // Most policies have one cost.
+        if self.costs.is_empty() {
+            return self.cost.of(request);
+        }
         self.costs_of(request).map(|cost| cost.of(request)).max().unwrap_or(0)
     }
 

@@ -99,6 +99,7 @@ impl<'t> Sent<'t> {
     ///
     /// # Errors
     /// [`Unreadable`] if only some servers read it as that name. Servers also read a name with a wrong escape differently.
+    #[inline]
     pub fn names(&self, wanted: &[u8]) -> Result<bool, Unreadable> {
         if self.is_simple && self.raw == wanted {
             return Ok(true);

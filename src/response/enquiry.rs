@@ -65,7 +65,7 @@ fn body(answers: &[PolicyAnswer<'_>]) -> String {
         let style = limit.answer.settings.style;
         style != Style::None && limit.has_style(style)
     };
-    for limit in NamedLimit::bounded(answers, shown, LimitView::largest_item) {
+    NamedLimit::show_bounded(answers, shown, LimitView::largest_item, &mut |limit| {
         let (quota, window) = (limit.quota(), limit.window());
         let NamedLimit { answer, view, status, .. } = limit;
         begin(&mut out, answer.policy);
@@ -83,7 +83,7 @@ fn body(answers: &[PolicyAnswer<'_>]) -> String {
             seconds("retry_after_s", after(status.retry_after), &mut out);
         }
         out.push('}');
-    }
+    });
     out.push_str("]}\n");
     out
 }

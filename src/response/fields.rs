@@ -118,10 +118,10 @@ pub(super) fn add_status(answers: &[PolicyAnswer<'_>], times: Times, headers: &m
         let upstream = first.settings.upstream;
         let (mut policy, mut state) = (headers.value(), headers.value());
         let selects = |limit: &NamedLimit<'_>| limit.has_style(Style::Draft11);
-        for limit in NamedLimit::bounded(answers, selects, LimitView::largest_item) {
+        NamedLimit::show_bounded(answers, selects, LimitView::largest_item, &mut |limit| {
             limit.view.append_policy(limit.quota(), limit.window(), &mut policy);
             limit.view.append_state(limit.status.remaining, times.of(&limit), &mut state);
-        }
+        });
         headers.add("ratelimit-policy", policy, upstream);
         headers.add("ratelimit", state, upstream);
     }
@@ -152,9 +152,9 @@ pub(super) fn add_warnings(answers: &[PolicyAnswer<'_>], headers: &mut Headers) 
         limit.answer.settings.warns && limit.answer.is_enforced && limit.warns().is_some()
     };
     let mut value = headers.value();
-    for limit in NamedLimit::bounded(answers, shown, LimitView::largest_item) {
+    NamedLimit::show_bounded(answers, shown, LimitView::largest_item, &mut |limit| {
         limit.view.append_warning(limit.warns().unwrap_or_default(), &mut value);
-    }
+    });
     if !value.is_empty() {
         headers.add("x-ratelimit-warning", value, first.settings.upstream);
     }

@@ -44,6 +44,7 @@ impl<'a> NamedLimit<'a> {
     }
 
     /// The number of units that the limit allows such requests at once or in a window.
+    #[inline]
     pub fn quota(&self) -> u64 {
         let PolicyAnswer { scale, kept_percent, .. } = *self.answer;
         self.own.map_or_else(|| self.view.quota(scale, kept_percent), |own| self.ask().open(own.quota()))
@@ -54,6 +55,7 @@ impl<'a> NamedLimit<'a> {
     }
 
     /// The time in which the units of [`quota`](Self::quota) come back; `None` if they are requests in flight.
+    #[inline]
     pub fn window(&self) -> Option<Micros> {
         let scaled = self.view.scaled(self.answer.scale);
         self.own.or(scaled.as_ref()).map_or(self.view.window(), Limit::period)
@@ -88,24 +90,28 @@ impl<'a> NamedLimit<'a> {
         }
     }
 
-    /// The limits that `selects` selects, in the configured order if all may be named; otherwise those that matter most.
-    pub fn bounded(
+    /// Shows the limits that `selects` selects, in the configured order if all may be named; otherwise those that matter most.
+    pub fn show_bounded(
         answers: &'a [PolicyAnswer<'a>],
         selects: fn(&Self) -> bool,
         size: fn(&LimitView) -> usize,
-    ) -> impl Iterator<Item = Self> {
-        let all = answers.iter().flat_map(NamedLimit::of).filter(selects);
+        show: &mut dyn FnMut(Self),
+    ) {
+        let all = || answers.iter().flat_map(NamedLimit::of).filter(selects);
         let (mut count, mut bytes) = (0_usize, 0_usize);
-        all.clone().for_each(|limit| {
+        all().for_each(|limit| {
             count = count.saturating_add(1);
             bytes = bytes.saturating_add(size(limit.view));
         });
-        let fit = count <= MAX_NAMED && bytes <= MAX_BYTES;
-        let most = if fit { Vec::new() } else { Self::most_important(all.clone(), size) };
-        all.take(if fit { count } else { 0 }).chain(most)
+        if count <= MAX_NAMED && bytes <= MAX_BYTES {
+            all().for_each(show);
+        } else {
+            Self::most_important(all(), size).into_iter().for_each(show);
+        }
     }
 
     /// The limits that matter most, as many as fit.
+    #[cold]
     fn most_important(limits: impl Iterator<Item = Self>, size: fn(&LimitView) -> usize) -> Vec<Self> {
         let mut most = Vec::with_capacity(MAX_NAMED);
         for limit in limits {
@@ -131,6 +137,8 @@ impl<'a> NamedLimit<'a> {
     /// The names of the selected limits, for a body.
     pub fn names(answers: &'a [PolicyAnswer<'a>], selects: fn(&Self) -> bool) -> InlineVec<&'a str> {
         let quoted = |view: &LimitView| view.name().len().saturating_add(3);
-        Self::bounded(answers, selects, quoted).map(|limit| limit.view.name()).collect()
+        let mut names = InlineVec::new();
+        Self::show_bounded(answers, selects, quoted, &mut |limit| names.push(limit.view.name()));
+        names
     }
 }

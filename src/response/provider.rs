@@ -38,7 +38,7 @@ pub(super) fn add(answers: &[PolicyAnswer<'_>], headers: &mut Headers) {
         for (counts, [limit_name, remaining_name, reset_name]) in
             [Counts::Requests, Counts::Tokens].into_iter().zip(names)
         {
-            let fits = |limit: &NamedLimit<'_>| limit.view.counts() == counts && !limit.view.is_in_flight();
+            let fits = |limit: &NamedLimit<'_>| limit.view.counts == counts && !limit.view.is_in_flight();
             let shown = answers.iter().filter(|answer| answer.shows(style));
             let nearest = shown
                 .flat_map(NamedLimit::of)

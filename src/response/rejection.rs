@@ -186,9 +186,9 @@ pub(super) fn reject(
     headers: Vec<Header>,
 ) -> Rejection {
     let after = with_jitter(after, because_of);
-    let in_tokens = because_of
-        .limits()
-        .any(|(view, status)| view.counts() != Counts::Requests && because_of.is_violated(status));
+    let in_tokens = because_of.limits().any(|(view, status)| {
+        matches!(view.counts, Counts::Tokens | Counts::Others) && because_of.is_violated(status)
+    });
     build(because_of.settings, (because_of.policy, violated, in_tokens), cause, after, headers)
 }
 

@@ -13,7 +13,8 @@ pub struct LimitView {
     quota: u64,
     window: Option<Micros>,
     in_bytes: bool,
-    counts: Counts,
+    /// Its units.
+    pub counts: Counts,
     retry_estimate: Option<Micros>,
     warn_at: Option<WarnAt>,
     /// The limit, if its quota grows otherwise than its numbers.
@@ -34,6 +35,8 @@ pub enum Counts {
     Tokens,
     /// Money, bytes or time.
     Others,
+    /// Different values of something.
+    Values,
 }
 
 /// The usage of a limit at which weir warns.
@@ -101,9 +104,15 @@ impl LimitView {
     }
 
     /// The limit, this many times as large, if it does not grow as its quota does.
+    #[inline]
     #[must_use]
     pub fn scaled(&self, scale: u64) -> Option<Limit> {
-        self.limit.as_ref().filter(|_| scale > 1).and_then(|limit| limit.scaled(scale).ok())
+        if scale <= 1 { None } else { self.larger(scale) }
+    }
+
+    #[cold]
+    fn larger(&self, scale: u64) -> Option<Limit> {
+        self.limit.as_ref().and_then(|limit| limit.scaled(scale).ok())
     }
 
     /// The same limit with bytes of contents as its units; clients see that. Limits of requests in flight keep their unit.
@@ -111,18 +120,6 @@ impl LimitView {
     pub fn in_bytes(&self) -> Self {
         let policy = policy(&self.name, self.quota, self.window, true);
         Self { in_bytes: true, policy, ..self.clone() }
-    }
-
-    /// The same limit; its units are these.
-    #[must_use]
-    pub fn counting(self, counts: Counts) -> Self {
-        Self { counts, ..self }
-    }
-
-    /// Its units.
-    #[must_use]
-    pub const fn counts(&self) -> Counts {
-        self.counts
     }
 
     /// The same limit by the name `policy.limit`.

@@ -132,8 +132,8 @@ struct Linked {
 struct Script {
     source: String,
     sha: String,
-    /// The verb and the SHA-1 as each command has them.
-    evalsha: Vec<u8>,
+    /// The number of keys of most commands, and how such a command begins.
+    usual: (usize, Vec<u8>),
 }
 
 /// Without the source, which is long.
@@ -144,24 +144,30 @@ impl fmt::Debug for Script {
 }
 
 impl Script {
-    fn new(source: String) -> Self {
-        let (sha, mut evalsha) = (sha1_smol::Sha1::from(&source).digest().to_string(), Vec::new());
-        resp::bulk(&mut evalsha, b"EVALSHA");
-        resp::bulk(&mut evalsha, sha.as_bytes());
-        Self { source, sha, evalsha }
+    /// Most of its commands have `usual` keys.
+    fn new(source: String, usual: usize) -> Self {
+        let sha = sha1_smol::Sha1::from(&source).digest().to_string();
+        let mut script = Self { source, sha, usual: (0, Vec::new()) };
+        let mut begins = Vec::new();
+        script.begin(Form::Evalsha, usual, &mut begins);
+        script.usual = (usual, begins);
+        script
     }
 
     /// Appends the beginning of a command with this many keys, and one argument behind them.
     fn begin(&self, form: Form, keys: usize, out: &mut Vec<u8>) {
-        resp::array_header(out, keys.saturating_add(4));
-        match form {
-            Form::Evalsha => out.extend_from_slice(&self.evalsha),
-            Form::Eval => {
-                resp::bulk(out, b"EVAL");
-                resp::bulk(out, self.source.as_bytes());
-            }
+        let (usual, begins) = &self.usual;
+        if form == Form::Evalsha && keys == *usual {
+            return out.extend_from_slice(begins);
         }
-        resp::bulk(out, itoa::Buffer::new().format(keys).as_bytes());
+        let (verb, script) = match form {
+            Form::Evalsha => ("EVALSHA", &self.sha),
+            Form::Eval => ("EVAL", &self.source),
+        };
+        resp::array_header(out, keys.saturating_add(4));
+        for text in [verb, script, itoa::Buffer::new().format(keys)] {
+            resp::bulk(out, text.as_bytes());
+        }
     }
 }
 
@@ -205,9 +211,9 @@ impl Plan {
             order,
             ranks: fragments.iter().map(|fragment| fragment.rank).collect(),
             members,
-            check: Script::new(link::check(&fragments, &options)),
-            settle: Script::new(link::settle(&fragments, &options)),
-            release: Script::new(link::release()),
+            check: Script::new(link::check(&fragments, &options), suffixes.len()),
+            settle: Script::new(link::settle(&fragments, &options), suffixes.len()),
+            release: Script::new(link::release(), 1),
             suffixes,
             options,
         };

@@ -439,7 +439,7 @@ fn a_limit_says_how_long_it_takes_to_be_whole_again() {
         ("sliding_window: the newest slot is the last to go", sliding(5, 10 * S, S), Some(10 * S), 11 * S),
         ("token_bucket", token(30, 10, S, 0), Some(3 * S), 3 * S),
         ("token_bucket: a part of an interval", token(25, 10, S, 0), Some(5 * S / 2), 5 * S / 2),
-        ("token_bucket, stepwise: whole intervals", steps(25, 10, S, 0), Some(5 * S / 2), 3 * S),
+        ("token_bucket, stepwise: whole intervals", steps(25, 10, S, 0), Some(3 * S), 3 * S),
         ("leaky_bucket", leaky(10, S, 30, 0), Some(3 * S), 3 * S),
         ("leaky_bucket of less than a rate", leaky(100, S, 1, 0), Some(S / 100), S / 100),
         ("leaky_bucket that holds", leaky(10, S, 30, 2 * S), Some(5 * S), 5 * S),

@@ -42,6 +42,7 @@ fn catalogue() -> Catalogue {
         all("LEASED", &format!(r#"{lease}, "on_failure": "local""#)),
         delayed(all("OPEN", r#""on_failure": "allow""#)),
         delayed(all("OWN", r#""on_failure": "local""#)),
+        all("SHADOW", r#""mode": "shadow""#),
     ];
     let across = |way: &str| {
         format!(
@@ -275,8 +276,9 @@ fn known() -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn every_query_names_metrics_labels_and_values_that_exist() {
     let mut known = known();
-    // Envoy's own, which `tests/envoy/e2e/configuration.rs` sees in a scrape.
-    for name in ["listener_manager_lds", "extension_config_discovery_http_filter_weir"] {
+    // Envoy's own; `tests/envoy/e2e/configuration.rs` sees the first two in a scrape.
+    for name in ["listener_manager_lds", "extension_config_discovery_http_filter_weir", "cluster_manager_cds"]
+    {
         known.insert(format!("envoy_{name}_update_rejected"), ["instance".into()].into());
     }
     let rules = queries::rules(&read("operate/rules.yaml"));

@@ -7,9 +7,10 @@ use super::warning::{code, warning};
 use crate::describe;
 use crate::finding::Finding;
 use weir::config::Config;
-use weir::limit::Limit;
-use weir::policy::Policy;
+use weir::limit::{Limit, Refill};
 use weir::policy::subject::SubjectPart;
+use weir::policy::{Policy, Tier};
+use weir::script::Overrides;
 
 /// The consequence for counts that are not read any more.
 const ADVICE: &str =
@@ -127,14 +128,14 @@ fn parts(now: &[SubjectPart], before: &[SubjectPart]) -> Option<(Option<usize>, 
 /// The limits that begin anew, and why.
 fn limits(new: &Policy, old: &Policy) -> Vec<String> {
     let (now, before) = (named(new), named(old));
-    let names = |of: &[(String, Limit)]| of.iter().map(|(name, _)| name.clone()).collect::<BTreeSet<_>>();
+    let names = |of: &[Named]| of.iter().map(|(name, ..)| name.clone()).collect::<BTreeSet<_>>();
     let gone: Vec<String> = names(&before).difference(&names(&now)).cloned().collect();
     let mut found = Vec::new();
-    for (name, limit) in &now {
-        match before.iter().find(|(other, _)| other == name) {
-            Some((_, other)) if keeps_state(other, limit) => {}
+    for (name, limit, is_marked) in &now {
+        match before.iter().find(|(other, ..)| other == name) {
+            Some((_, other, was_marked)) if was_marked == is_marked && keeps_state(other, limit) => {}
             Some(_) => found.push(format!(
-                "limit {name:?} begins anew: its state has another form, by its algorithm, its windows, `precision`, `mode` or a very large `limit`"
+                "limit {name:?} begins anew: its state has another form, by its algorithm, its windows, `precision`, `mode`, `overrides` or a very large `limit`"
             )),
             None if gone.is_empty() => {}
             None => found.push(format!(
@@ -146,24 +147,33 @@ fn limits(new: &Policy, old: &Policy) -> Vec<String> {
     found
 }
 
-/// The limits by their names in keys.
-fn named(policy: &Policy) -> Vec<(String, Limit)> {
-    let tiers = policy.tiers.tiers.iter();
-    tiers
-        .flat_map(|tier| tier.plan.names().into_iter().map(str::to_owned).zip(tier.plan.limits().to_vec()))
-        .collect()
+/// A limit: its name in keys, and whether its state is a number that also says which window it is.
+type Named = (String, Limit, bool);
+
+fn named(policy: &Policy) -> Vec<Named> {
+    let of_tier = |tier: &Tier| {
+        let reads_overrides = tier.plan.overrides() == Overrides::Read;
+        let is_marked =
+            |limit: &Limit| matches!(limit, Limit::FixedWindow(of) if of.is_marked()) && !reads_overrides;
+        let limits = tier.plan.names().into_iter().zip(tier.plan.limits());
+        limits.map(|(name, limit)| (name.to_owned(), limit.clone(), is_marked(limit))).collect::<Vec<_>>()
+    };
+    policy.tiers.tiers.iter().flat_map(of_tier).collect()
 }
 
 /// True if a limit continues from the state of another: see "a new configuration" in docs/limits.md.
 fn keeps_state(old: &Limit, new: &Limit) -> bool {
     match (old, new) {
         (Limit::FixedWindow(old), Limit::FixedWindow(new)) => {
-            (old.window(), old.align(), old.is_marked()) == (new.window(), new.align(), new.is_marked())
+            (old.window(), old.align()) == (new.window(), new.align())
         }
         (Limit::SlidingWindow(old), Limit::SlidingWindow(new)) => {
             (old.window(), old.precision()) == (new.window(), new.precision())
         }
         (Limit::TokenBucket(old), Limit::TokenBucket(new)) => old.how() == new.how(),
+        // Both count in the same bucket.
+        (Limit::TokenBucket(bucket), Limit::LeakyBucket(_))
+        | (Limit::LeakyBucket(_), Limit::TokenBucket(bucket)) => bucket.how() == Refill::Continuous,
         _ => core::mem::discriminant(old) == core::mem::discriminant(new),
     }
 }

@@ -29,6 +29,9 @@ const LIMITS: [&str; 6] = [
     "limit-whitelist",
 ];
 
+/// The directives of a snippet on which limits depend, beside those that begin with `limit_`.
+const DEPENDS: [&str; 7] = ["break", "error_page", "if", "location", "return", "rewrite", "set"];
+
 /// The default of `limit-burst-multiplier`.
 const MULTIPLIER: u64 = 5;
 
@@ -82,7 +85,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let all = super::objects(&files);
     let (mut http, mut variable) = (Vec::new(), String::from("$binary_remote_addr"));
     let (mut of_servers, mut of_locations) = (Vec::new(), Vec::new());
-    for map in all.iter().filter(|object| object.kind() == "ConfigMap") {
+    let maps: Vec<_> = all.iter().filter(|object| object.kind() == "ConfigMap").collect();
+    for map in &maps {
         http.extend(map.statuses(&mut variable, &mut notes));
         let data = map.root.get("data").map(Node::fields).unwrap_or_default();
         for (name, _, value) in data {
@@ -95,6 +99,14 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             list.extend(map.snippet(text_of(map, &files), name, value, &mut notes));
         }
     }
+    let set =
+        |name: &str| maps.iter().find_map(|map| map.root.at(&["data", name])).and_then(Node::text_or_number);
+    let allows =
+        (!maps.is_empty()).then(|| set("allow-snippet-annotations").is_some_and(|value| is_true(&value)));
+    let rejected = ["limit_req_status", "limit_conn_status"].map(|name| {
+        let status = http.iter().rfind(|directive| directive.name == name);
+        status.map_or("503", |status| status.argument(0)).to_owned()
+    });
     let mut ingresses: Vec<_> = all.iter().filter(|object| object.kind() == "Ingress").collect();
     let class = |of: &&Object<'_>| {
         let old = of.annotation("kubernetes.io/ingress.class").and_then(|(_, value)| value.text());
@@ -130,14 +142,40 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         let mut limits = ingress.limits(&variable, &mut notes);
         http.extend(limits.zones);
         let mut snippet = |name: &str| {
-            let found = ingress.annotation(&format!("{PREFIX}{name}"));
-            let parsed =
-                found.map(|(_, value)| ingress.snippet(text_of(ingress, &files), name, value, &mut notes));
-            parsed.unwrap_or_default()
+            let Some((place, value)) = ingress.annotation(&format!("{PREFIX}{name}")) else {
+                return Vec::new();
+            };
+            let found = ingress.snippet(text_of(ingress, &files), name, value, &mut notes);
+            let depends =
+                |of: &Directive| of.name.starts_with("limit_") || DEPENDS.contains(&of.name.as_str());
+            if allows == Some(true) || !found.iter().any(depends) {
+                return found;
+            }
+            let (why, instead) = if allows.is_some() {
+                (
+                    "the controller reads it only with `allow-snippet-annotations: \"true\"` in its ConfigMap, so it is not imported",
+                    "Give the controller's ConfigMap if this is another one",
+                )
+            } else {
+                (
+                    "the controller reads it only with `allow-snippet-annotations: \"true\"` in its ConfigMap, and it is imported",
+                    "Import the ConfigMap, too, or remove what it makes if the controller does not read it",
+                )
+            };
+            notes.add(Note::at(ingress.file, place.line, name, why, instead));
+            if allows.is_some() { Vec::new() } else { found }
         };
         let server = snippet("server-snippet");
         limits.rules.extend(snippet("configuration-snippet"));
         limits.rules.extend(of_locations.iter().cloned());
+        if limits.rules.iter().any(|rule| rule.name.starts_with("limit_")) {
+            ingress.note_redirects(&set, &mut notes);
+            ingress.note_errors(PREFIX, ingress.annotations(), &rejected, &mut notes);
+            for map in &maps {
+                let data = map.root.get("data").map(Node::fields).unwrap_or_default();
+                map.note_errors("", data, &rejected, &mut notes);
+            }
+        }
         ingress.add_locations(&limits.rules, &server, &mut hosts);
     }
     let all: BTreeSet<String> = hosts.keys().map(|name| (*name).to_owned()).collect();
@@ -154,6 +192,11 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         line: 1,
     };
     imported(vec![http], names, notes, "annotation of a limit in any Ingress")
+}
+
+/// True for the words that Go reads so.
+fn is_true(value: &str) -> bool {
+    ["1", "t", "T", "TRUE", "true", "True"].contains(&value)
 }
 
 /// The text of an object's file.
@@ -190,8 +233,6 @@ impl<'a> Object<'a> {
     }
 
     fn is_true(&self, name: &str) -> bool {
-        // The words that Go reads.
-        let is_true = |value: &str| ["1", "t", "T", "TRUE", "true", "True"].contains(&value);
         self.setting(name).is_some_and(|(_, value)| is_true(&value))
     }
 
@@ -232,6 +273,12 @@ impl<'a> Object<'a> {
             self.number("limit-burst-multiplier", notes).map_or(MULTIPLIER, |(_, number)| number);
         if rps.is_none() && rpm.is_none() && connections.is_none() {
             return Limits::default();
+        }
+        if let Some((line, _)) = self.setting("limit-burst-multiplier").filter(|(_, number)| number == "0") {
+            let why = format!(
+                "nginx refuses the burst of 0 that the controller writes, and {MULTIPLIER} counts here"
+            );
+            notes.add(Note::at(self.file, line, "limit-burst-multiplier", why, "Write at least 1"));
         }
         // With a slash, because `a` and `b-c` are another Ingress than `a-b` and `c`.
         let names = [self.metadata("namespace"), self.metadata("name")];
@@ -290,6 +337,43 @@ impl<'a> Object<'a> {
             limits.rules.push(self.directive(line, &["return", "301", "/"]));
         }
         limits
+    }
+
+    /// Notes that the controller sends clients without TLS away. `set` is a setting of its ConfigMap.
+    fn note_redirects(&self, set: &dyn Fn(&str) -> Option<String>, notes: &mut Notes) {
+        let is_on = |name: &str, default: bool| {
+            let value = self.setting(name).map(|(_, value)| value).or_else(|| set(name));
+            value.map_or(default, |value| is_true(&value))
+        };
+        let tls = self.root.at(&["spec", "tls"]).filter(|tls| !tls.items().is_empty());
+        let tls = tls.filter(|_| is_on("ssl-redirect", true)).map(|tls| (tls.place.line, "tls"));
+        let forced = self.setting("force-ssl-redirect").map_or(self.root.place.line, |(line, _)| line);
+        let forced = is_on("force-ssl-redirect", false).then_some((forced, "force-ssl-redirect"));
+        if let Some((line, what)) = forced.or(tls) {
+            let why =
+                "the controller redirects requests without TLS before it counts them, and weir counts them";
+            let instead = "Leave weir out of Envoy's listener that redirects";
+            notes.add(Note::at(self.file, line, what, why, instead));
+        }
+    }
+
+    /// Notes `custom-http-errors` among these settings, if one of them is the status of a rejection.
+    fn note_errors(
+        &self,
+        prefix: &str,
+        settings: &[(String, Place, Node)],
+        rejected: &[String],
+        notes: &mut Notes,
+    ) {
+        let is_it = |name: &str| name.strip_prefix(prefix) == Some("custom-http-errors");
+        for (_, place, value) in settings.iter().filter(|(name, ..)| is_it(name)) {
+            let codes = value.text_or_number().unwrap_or_default();
+            if codes.split(',').any(|code| rejected.iter().any(|rejected| rejected == code.trim())) {
+                let why = "the default backend answers a rejected request, and weir with a body of its own";
+                let instead = "Write `response: {body: …}`";
+                notes.add(Note::at(self.file, place.line, "custom-http-errors", why, instead));
+            }
+        }
     }
 
     /// Returns the key of the zones: the address, and nothing for the networks that are exempt.

@@ -129,6 +129,15 @@ const UNPACKED: [&str; 10] = [
     "static_resources",
 ];
 
+fn is_known(document: &Node) -> bool {
+    UNPACKED.iter().any(|field| document.get(field).is_some())
+}
+
+/// True if a string of this name in a ConfigMap is among the documents.
+fn is_unpacked(name: &str, text: &str) -> bool {
+    Node::parse(text, Syntax::of(name)).is_ok_and(|documents| documents.iter().any(is_known))
+}
+
 /// The configurations that are texts in ConfigMaps of a document.
 fn unpacked(root: &Node, text: &str, number: usize, notes: &mut Notes) -> Vec<Node> {
     let all =
@@ -148,8 +157,7 @@ fn unpacked(root: &Node, text: &str, number: usize, notes: &mut Notes) -> Vec<No
                     more.into_iter().for_each(|more| notes.add(ignored(number, more.place)));
                     documents.truncate(1);
                 }
-                let is_read = |document: &Node| UNPACKED.iter().any(|field| document.get(field).is_some());
-                found.extend(documents.into_iter().filter(is_read));
+                found.extend(documents.into_iter().filter(is_known));
             }
             Err((_, said)) if [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending)) => {
                 let why = format!("it cannot be read: {said}");

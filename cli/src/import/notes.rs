@@ -9,6 +9,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
+use super::is_unpacked;
 use super::nginx::Directive;
 use crate::document::{Content, Node, Syntax};
 use crate::source::Source;
@@ -132,14 +133,20 @@ impl Notes {
     /// Adds a note for whatever limits requests in these files and was not read.
     pub fn rest<'a>(&mut self, files: impl IntoIterator<Item = &'a Source>) {
         for (number, file) in files.into_iter().enumerate() {
-            file.documents.iter().for_each(|document| self.rest_of(number, document, false));
+            file.documents.iter().for_each(|document| self.rest_of(number, document, ""));
         }
     }
 
-    fn rest_of(&mut self, file: usize, node: &Node, are_annotations: bool) {
+    /// `around` is the name of the field that has the value.
+    fn rest_of(&mut self, file: usize, node: &Node, around: &str) {
         if self.read.contains(&core::ptr::from_ref(node)) {
             return;
         }
+        if node.text().is_some_and(is_configuration) {
+            let why = "it is a configuration in a string, which limits requests and is not read";
+            return self.add(Note::at(file, node.place.line, around, why, "Import it as a file"));
+        }
+        let are_annotations = around == "annotations";
         let kind = node.text_of("kind");
         if is_limit(kind) {
             return self.add(rest(file, node.place.line, kind));
@@ -154,12 +161,14 @@ impl Notes {
         for (name, place, value) in node.fields() {
             if [
                 "include_vh_rate_limits",
+                "includeVhRateLimits",
                 "managedFields",
                 "status",
                 "kubectl.kubernetes.io/last-applied-configuration",
             ]
             .contains(&name.as_str())
                 || self.read.contains(&core::ptr::from_ref(value))
+                || around == "ConfigMap" && value.text().is_some_and(|text| is_unpacked(name, text))
             {
                 continue;
             }
@@ -167,7 +176,7 @@ impl Notes {
             if let Some(text) = value.text().filter(|_| name == "patch") {
                 for mut patch in Node::parse(text, Syntax::Yaml).unwrap_or_default() {
                     patch.moved(&|_| *place);
-                    self.rest_of(file, &patch, false);
+                    self.rest_of(file, &patch, "");
                 }
                 continue;
             }
@@ -191,10 +200,11 @@ impl Notes {
             } else if is_limit(name) || are_annotations && name.contains("limit") {
                 self.add(rest(file, place.line, name));
             } else {
-                self.rest_of(file, value, name == "annotations");
+                let is_data = kind == "ConfigMap" && name == "data";
+                self.rest_of(file, value, if is_data { kind } else { name });
             }
         }
-        node.items().iter().for_each(|item| self.rest_of(file, item, false));
+        node.items().iter().for_each(|item| self.rest_of(file, item, around));
     }
 
     /// Says how a header of this variable of nginx differs in Envoy, if it is one that Envoy writes.
@@ -303,6 +313,21 @@ pub fn is_limit(name: &str) -> bool {
     !letters.starts_with("xratelimit") && LIMITS.iter().any(|word| letters.contains(word))
 }
 
+/// True if a string is an object in which something limits requests.
+fn is_configuration(text: &str) -> bool {
+    let is_long = text.contains('\n') || text.starts_with('{');
+    if !is_long || !is_limit(text) {
+        return false;
+    }
+    let mut notes = Notes::default();
+    for document in Node::parse(text, Syntax::Yaml).unwrap_or_default() {
+        if document.is_object() {
+            notes.rest_of(0, &document, "");
+        }
+    }
+    !notes.is_empty()
+}
+
 /// The annotation that a JSON patch of kustomize writes, and its line: `path: /metadata/annotations/NAME`, where `~1` is a slash.
 fn patched(node: &Node) -> Option<(usize, String)> {
     let (place, path) = node.field("path")?;
@@ -340,7 +365,7 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
         _ if what.starts_with("rate-limiting") => {
             "Import the KongPlugins, or what `deck gateway dump` prints, with `weir import kong`; a copy of the plugin needs the plugin's name there"
         }
-        "rate_limits" => "Import it with `weir import ratelimit --envoy`",
+        "rate_limits" | "rateLimits" => "Import it with `weir import ratelimit --envoy`",
         _ if what.ends_with(".RateLimit") || what.ends_with("http.ratelimit") => {
             "Import it with `weir import ratelimit --envoy`"
         }

@@ -101,6 +101,16 @@ impl Test {
         *self == Self::NEVER
     }
 
+    /// True if it depends on the path.
+    pub fn has_path(&self) -> bool {
+        match self {
+            Self::Path(_) => true,
+            Self::All(tests) | Self::Any(tests) => tests.iter().any(Self::has_path),
+            Self::Not(test) => test.has_path(),
+            _ => false,
+        }
+    }
+
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Always, test) | (test, Self::Always) => test,

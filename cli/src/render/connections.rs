@@ -169,7 +169,7 @@ fn lead(cluster: &mut Tree, nodes: &[(&str, u64)]) {
         Tree::template(yaml, &[("host", (*host).into()), ("port", (*port).into())])
     };
     let endpoints: Vec<Tree> = nodes.iter().map(endpoint).collect();
-    let is_address = server_name.parse::<std::net::IpAddr>().is_ok();
+    let address = server_name.parse::<std::net::IpAddr>().ok();
     if let Some(Tree::List(localities)) = cluster.at_mut(&["load_assignment", "endpoints"]) {
         *localities = vec![Map::from([("lb_endpoints", endpoints.into())]).into()];
     }
@@ -177,13 +177,15 @@ fn lead(cluster: &mut Tree, nodes: &[(&str, u64)]) {
         if tree.get("sni").is_some()
             && let Some(map) = tree.map_mut()
         {
-            if is_address { drop(map.remove("sni")) } else { map.replace("sni", *server_name) }
+            if address.is_some() { drop(map.remove("sni")) } else { map.replace("sni", *server_name) }
         }
         if tree.get("san_type").is_some()
             && let Some(map) = tree.map_mut()
         {
-            map.replace("san_type", if is_address { "IP_ADDRESS" } else { "DNS" });
-            map.replace("matcher", Map::from([("exact", (*server_name).into())]));
+            map.replace("san_type", if address.is_some() { "IP_ADDRESS" } else { "DNS" });
+            // Envoy compares texts, and writes the address of a certificate in its short form.
+            let exact = address.map_or_else(|| (*server_name).to_owned(), |address| address.to_string());
+            map.replace("matcher", Map::from([("exact", exact.into())]));
         }
     });
 }

@@ -2,6 +2,8 @@
 //! For Envoy Gateway: the limiter as an EnvoyExtensionPolicy, or as a filter that an EnvoyPatchPolicy adds, and the connection to Redis as an
 //! EnvoyPatchPolicy.
 
+use std::collections::BTreeSet;
+
 use super::connections::Kind;
 use super::istio::parts;
 use super::mount::{Mounted, by_hand, password_source};
@@ -12,6 +14,8 @@ use crate::tree::{Map, Tree};
 
 /// The first version that names listeners after their ports by default.
 const NAMED_BY_PORT: Version = Version(1, 10);
+/// The first version that can merge an EnvoyProxy with that of the GatewayClass.
+const MERGES: Version = Version(1, 8);
 
 /// The bytes of a body that its listeners keep by default.
 const BUFFER: usize = 32 * 1024;
@@ -67,7 +71,7 @@ spec:
 /// A patch of the Gateway.
 pub fn parameters(rendering: &Rendering<'_>) -> Tree {
     let values = [
-        ("gateway", rendering.arguments.gateway.as_str().into()),
+        ("gateway", rendering.arguments.gateway().into()),
         ("namespace", rendering.namespace("default").into()),
     ];
     Tree::template(PARAMETERS, &values)
@@ -79,12 +83,12 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     let namespace = rendering.namespace("default");
     let mut values = vec![
         ("namespace", namespace.as_str().into()),
-        ("gateway", arguments.gateway.as_str().into()),
+        ("gateway", arguments.gateway().into()),
         ("limiter", rendering.limiter.clone()),
     ];
     let mut made = vec![(proxy_comment(rendering), proxy(rendering, &shipped, &namespace))];
-    if arguments.store == Store::Tls {
-        made.push((Vec::new(), password_source(rendering, &arguments.proxy_namespace)));
+    if rendering.logs_in() {
+        made.push((Vec::new(), password_source(rendering, arguments.proxy_namespace())));
     }
     let mut patches = Vec::new();
     for (kind, value) in parts(rendering, &shipped) {
@@ -112,14 +116,17 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
             ));
         }
         None => {
-            for listener in &arguments.listener {
-                // From 1.10 on, listeners of one port are one listener of Envoy.
-                let of_listener = listener_patches(rendering, &shipped, &namespace, listener)?.into_iter();
-                of_listener.for_each(|patch| {
-                    if !patches.contains(&patch) {
-                        patches.push(patch);
-                    }
-                });
+            let default = [String::from("http:80")];
+            let listeners =
+                if arguments.listener.is_empty() { &default[..] } else { arguments.listener.as_slice() };
+            let mut ports = BTreeSet::new();
+            for listener in listeners {
+                let (name, port) =
+                    host_and_port("listener", listener).map_err(|said| said.replace("HOST", "NAME"))?;
+                // Listeners of one port are one listener of Envoy, which before 1.10 has the name of the first.
+                if ports.insert(port) {
+                    patches.extend(listener_patches(rendering, &shipped, &namespace, (name, port))?);
+                }
             }
         }
     }
@@ -136,11 +143,10 @@ fn listener_patches(
     rendering: &Rendering<'_>,
     shipped: &Shipped,
     namespace: &str,
-    listener: &str,
+    (name, port): (&str, u64),
 ) -> Result<Vec<Tree>, Failure> {
-    let (name, port) = host_and_port("listener", listener).map_err(|said| said.replace("HOST", "NAME"))?;
     let name = if rendering.version < NAMED_BY_PORT {
-        format!("{namespace}/{}/{name}", rendering.arguments.gateway)
+        format!("{namespace}/{}/{name}", rendering.arguments.gateway())
     } else {
         format!("tcp-{port}")
     };
@@ -172,7 +178,7 @@ fn proxy_comment(rendering: &Rendering<'_>) -> Vec<String> {
     }
     let mut lines =
         vec![String::from("The proxies, with the plugin as a file, which the bridge is loaded from:")];
-    lines.extend(by_hand(rendering, &rendering.arguments.proxy_namespace));
+    lines.extend(by_hand(rendering, rendering.arguments.proxy_namespace()));
     lines.push(String::from(
         "Name it in the Gateway's `infrastructure.parametersRef`, or add its parts to the EnvoyProxy that you have.",
     ));
@@ -202,6 +208,12 @@ fn proxy(rendering: &Rendering<'_>, shipped: &Shipped, namespace: &str) -> Tree 
         ("bootstrap", Tree::from(bootstrap).yaml().into()),
     ];
     let mut proxy = Tree::template(PROXY, &values);
+    // Otherwise it would replace the EnvoyProxy of the GatewayClass.
+    if let Some(Tree::Map(spec)) = proxy.at_mut(&["spec"])
+        && rendering.version >= MERGES
+    {
+        spec.set("mergeType", "StrategicMerge");
+    }
     let container = proxy.at_mut(&["spec", "provider", "kubernetes", "envoyDeployment", "container"]);
     if let (Some(variables), Some(Tree::Map(container))) = (mounted.variables, container) {
         container.set("env", variables);

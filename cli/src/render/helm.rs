@@ -9,7 +9,7 @@ use super::istio::Context;
 use super::mount::{Mounted, Names, password_source_file, secrets_by_hand};
 use super::{Document, Failure, MADE, Platform, Rendering, Store, text_of};
 use crate::tree::{Map, Tree};
-use weir::config::{duration_text, json_schema};
+use weir::config::json_schema;
 
 /// The word that a template has in place of the values.
 const VALUES: &str = "WEIR_VALUES";
@@ -114,7 +114,9 @@ fn guards(rendering: &Rendering<'_>) -> String {
     same("store.cluster", "weir-bridge", &config.store.cluster);
     same("store.hash_secret_env", "", rendering.secret_variable().unwrap_or_default());
     if arguments.store == Store::Cluster {
-        same("store.deadline", "50ms", &duration_text(config.store.deadline));
+        // As it is written: a template does not know that 1000ms is 1s.
+        let written = rendering.values.pointer("/store/deadline").and_then(Value::as_str);
+        same("store.deadline", "50ms", written.unwrap_or("50ms"));
     }
     let regions = rendering.values.get("regions").unwrap_or(&Value::Null);
     let is_other = if regions.is_null() {
@@ -161,12 +163,12 @@ fn proxies(rendering: &Rendering<'_>) -> Document {
         let mut comment = vec![String::from(
             "The Gateway needs this reference, or your EnvoyProxy the parts of the chart's:",
         )];
-        comment.extend(secrets_by_hand(rendering, &arguments.proxy_namespace));
+        comment.extend(secrets_by_hand(rendering, arguments.proxy_namespace()));
         return (comment, gateway::parameters(rendering));
     }
     let mounted = Mounted::of(rendering);
     let namespace = arguments.namespace.as_deref().unwrap_or("NAMESPACE");
-    let (what, tree) = match arguments.context {
+    let (what, tree) = match arguments.context() {
         Context::Gateway => {
             let mut values = Map::from([("volumes", mounted.volumes), ("volumeMounts", mounted.mounts)]);
             if let Some(variables) = mounted.variables {
@@ -175,7 +177,7 @@ fn proxies(rendering: &Rendering<'_>) -> Document {
             ("These values are for Istio's chart `gateway`:", Tree::from(values))
         }
         Context::SidecarInbound => {
-            let template = mounted.template(arguments.context);
+            let template = mounted.template(arguments.context());
             ("The selected pods need this in the template of their Deployment:", template)
         }
     };

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::connections::Kind;
 use super::mount::{Mounted, PASSWORD_SOURCE, by_hand, password_source};
 use super::shipped::Shipped;
-use super::{Document, Failure, Rendering, Store};
+use super::{Document, Failure, Rendering};
 use crate::envoys::Version;
 use crate::tree::{Map, Tree};
 
@@ -87,21 +87,34 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     let arguments = rendering.arguments;
     let shipped = Shipped::new(rendering)?;
     let namespace = rendering.namespace("istio-system");
-    let (key, value) = arguments
-        .selector
+    // In the namespace of Istio itself, a resource is for the pods of all. And no sidecar has the label of Istio's gateways.
+    if arguments.context() == Context::SidecarInbound {
+        for (option, is_given, allowed) in [
+            ("--namespace", arguments.namespace.is_some() || arguments.helm.is_some(), "namespace"),
+            ("--selector", arguments.selector.is_some(), "label"),
+        ] {
+            if !is_given {
+                return Err(format!(
+                    "{option}: found nothing, allowed: with --context sidecar-inbound, the {allowed} of the pods"
+                ));
+            }
+        }
+    }
+    let selector = arguments.selector.as_deref().unwrap_or("istio=ingressgateway");
+    let (key, value) = selector
         .split_once('=')
-        .ok_or_else(|| format!("--selector: found {:?}, allowed: KEY=VALUE", arguments.selector))?;
+        .ok_or_else(|| format!("--selector: found {selector:?}, allowed: KEY=VALUE"))?;
     let mut values = vec![
         ("namespace", namespace.as_str().into()),
         ("labels", Map::from([(key, value.into())]).into()),
         ("limiter", rendering.limiter.clone()),
     ];
     let mut made = Vec::new();
-    if arguments.store == Store::Tls {
+    if rendering.logs_in() {
         made.push((Vec::new(), password_source(rendering, &namespace)));
     }
     let mut patches = connections(rendering, &shipped);
-    patches.push(Tree::template(UNDERSCORES, &[("context", arguments.context.word().into())]));
+    patches.push(Tree::template(UNDERSCORES, &[("context", arguments.context().word().into())]));
     if let Some(url) = &arguments.image {
         // A WasmPlugin has no field for what `body_json` needs.
         if rendering.reads_bodies() {
@@ -126,16 +139,20 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
             ));
         }
         let mut plugin = Tree::template(PLUGIN, &values);
-        if let (Some(variable), Some(Tree::Map(spec))) =
-            (rendering.secret_variable(), plugin.at_mut(&["spec"]))
-        {
-            let yaml = "{env: [{name: $variable, valueFrom: HOST}]}";
-            spec.set("vmConfig", Tree::template(yaml, &[("variable", variable.into())]));
+        if let Some(Tree::Map(spec)) = plugin.at_mut(&["spec"]) {
+            if let Some(variable) = rendering.secret_variable() {
+                let yaml = "{env: [{name: $variable, valueFrom: HOST}]}";
+                spec.set("vmConfig", Tree::template(yaml, &[("variable", variable.into())]));
+            }
+            // Otherwise the requests that the pods send would be limited, too.
+            if arguments.context() == Context::SidecarInbound {
+                spec.set("match", Tree::template("[{mode: SERVER}]", &[]));
+            }
         }
         made.push((comment, plugin));
     } else {
         let filter = shipped.filter().ok_or("the shipped file has no limiter")?;
-        let context = arguments.context.word().into();
+        let context = arguments.context().word().into();
         patches.push(Tree::template(INSERT, &[("context", context), ("filter", filter.into())]));
     }
     values.push(("patches", patches.into()));
@@ -153,7 +170,7 @@ fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String
     }
     lines.push(String::from("Mount it:"));
     lines.extend(by_hand(rendering, namespace));
-    let (context, mounted) = (rendering.arguments.context, Mounted::of(rendering));
+    let (context, mounted) = (rendering.arguments.context(), Mounted::of(rendering));
     match context {
         Context::Gateway => {
             let patch = json!({ "spec": { "template": mounted.template(context).json() } });
@@ -173,7 +190,7 @@ fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String
 
 /// The clusters and listeners between the limiter and Redis.
 fn connections(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<Tree> {
-    let context = rendering.arguments.context.word();
+    let context = rendering.arguments.context().word();
     // Clusters of inbound requests are looked for among all.
     let any = if context == "GATEWAY" { context } else { "ANY" };
     let patch = |(kind, value): (Kind, Map)| {
@@ -198,7 +215,7 @@ pub fn parts(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<(Kind, Map)> {
         });
         if let Tree::Map(part) = tree { part } else { Map::new() }
     };
-    let is_secret = rendering.arguments.store == Store::Tls;
+    let is_secret = rendering.logs_in();
     shipped
         .connections()
         .map(|(kind, part)| (kind, if is_secret { with_secret(part) } else { part }))

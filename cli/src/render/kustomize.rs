@@ -9,7 +9,7 @@ use super::gateway;
 use super::istio::Context;
 use super::mount::{Mounted, Names, password_source_file, secrets_by_hand};
 use super::shipped::code;
-use super::{Document, Failure, Platform, Rendering, Store, text_of};
+use super::{Document, Failure, Platform, Rendering, text_of};
 use crate::source::open;
 use crate::tree::{Map, Tree};
 use crate::words;
@@ -69,7 +69,7 @@ pub fn files(
     let (namespace, of_proxies) = if is_istio {
         (rendering.namespace("istio-system"), rendering.namespace("istio-system"))
     } else {
-        (rendering.namespace("default"), arguments.proxy_namespace.clone())
+        (rendering.namespace("default"), arguments.proxy_namespace().to_owned())
     };
     // Kustomize makes the ConfigMaps.
     let documents = documents.into_iter().filter(|(_, document)| document.text_of("kind") != "ConfigMap");
@@ -98,7 +98,7 @@ pub fn files(
         );
     }
     let mut files = Vec::new();
-    if arguments.store == Store::Tls {
+    if rendering.logs_in() {
         map(&rendering.names.password_source, String::from("redis-password.yaml"));
         files.push((String::from("redis-password.yaml"), password_source_file(rendering)));
     }
@@ -119,7 +119,7 @@ pub fn files(
 /// The patch that mounts the files in Istio's proxies. Kustomize refuses it, if the kustomization has no such Deployment.
 fn mount(rendering: &Rendering<'_>, namespace: &str) -> Result<Tree, Failure> {
     let arguments = rendering.arguments;
-    let deployment = match (arguments.context, &arguments.deployment) {
+    let deployment = match (arguments.context(), &arguments.deployment) {
         (_, Some(name)) => name.as_str(),
         (Context::Gateway, None) => "istio-ingressgateway",
         (Context::SidecarInbound, None) => {
@@ -128,7 +128,7 @@ fn mount(rendering: &Rendering<'_>, namespace: &str) -> Result<Tree, Failure> {
             ));
         }
     };
-    let template = Mounted::of(rendering).template(arguments.context);
+    let template = Mounted::of(rendering).template(arguments.context());
     let yaml = "
 apiVersion: apps/v1
 kind: Deployment

@@ -61,15 +61,17 @@ pub(super) struct Arguments {
     /// The kind of store.
     #[arg(long, value_enum, default_value_t = Store::Redis)]
     store: Store,
-    /// The address of Redis; repeat it for each node of a Redis Cluster, or with `--store sentinel` for the primary and each replica: Envoy asks no sentinel. With `regions`, `REGION=HOST:PORT` is the
+    /// The address of Redis; repeat it for each node of a Redis Cluster, or with `--store sentinel` for the primary and each replica: Envoy asks no sentinel. By default `redis:6379`. With `regions`, `REGION=HOST:PORT` is the
     /// address of each region's Redis; a plain `HOST:PORT` is that of `regions.here`. All have the same kind of store, login and authority.
     #[arg(long, value_name = "[REGION=]HOST:PORT")]
     redis: Vec<String>,
-    /// With `--store tls`: the path at which Envoy finds the authority of Redis's certificate.
-    #[arg(long, value_name = "PATH", default_value = "/etc/ssl/certs/ca-certificates.crt")]
-    ca_file: String,
-    /// With `--store tls`: the path at which Envoy finds `user:password`. By default `/run/secrets/redis-password`, and
-    /// `/etc/weir-redis/password` in Kubernetes, where you mount it: comments in the resources say how.
+    /// With `--store tls`: the path at which Envoy finds the authority of Redis's certificate. By default
+    /// `/etc/ssl/certs/ca-certificates.crt`.
+    #[arg(long, value_name = "PATH")]
+    ca_file: Option<String>,
+    /// The path at which Envoy finds `user:password`. With `--store tls` it is by default `/run/secrets/redis-password`, and
+    /// `/etc/weir-redis/password` in Kubernetes, where you mount it: comments in the resources say how. With `redis` and `sentinel`, weir
+    /// logs in only if you write it.
     #[arg(long, value_name = "PATH")]
     password_file: Option<String>,
     /// The path of weir.wasm or libweir.so in Envoy's file system.
@@ -82,15 +84,15 @@ pub(super) struct Arguments {
     /// The plugin or the dynamic module.
     #[arg(long, value_enum, default_value_t = Host::Wasm, help_heading = ENVOY)]
     host: Host,
-    /// The address for clients.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:10000", help_heading = ENVOY)]
-    listen: String,
-    /// The service behind Envoy.
-    #[arg(long, value_name = "HOST:PORT", default_value = "upstream:8080", help_heading = ENVOY)]
-    upstream: String,
-    /// The address of Envoy's admin port. Its clients can stop Envoy.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9901", help_heading = ENVOY)]
-    admin: String,
+    /// The address for clients. By default `0.0.0.0:10000`.
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = ENVOY)]
+    listen: Option<String>,
+    /// The service behind Envoy. By default `upstream:8080`.
+    #[arg(long, value_name = "HOST:PORT", help_heading = ENVOY)]
+    upstream: Option<String>,
+    /// The address of Envoy's admin port. Its clients can stop Envoy. By default `127.0.0.1:9901`.
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = ENVOY)]
+    admin: Option<String>,
     /// Write `bootstrap.yaml`, `lds.yaml`, `cds.yaml` and `ecds.yaml` into this folder. Envoy reads them from the same path, and watches
     /// the last three, also in a mounted ConfigMap.
     #[arg(long, value_name = "FOLDER", group = "folder", help_heading = ENVOY)]
@@ -112,24 +114,39 @@ pub(super) struct Arguments {
     /// The namespace of the resources. By default that of Istio's gateways, `istio-system`, or `default`.
     #[arg(long, help_heading = KUBERNETES)]
     namespace: Option<String>,
-    /// The label of the proxies.
-    #[arg(long, value_name = "KEY=VALUE", default_value = "istio=ingressgateway", help_heading = ISTIO)]
-    selector: String,
-    /// The kind of proxies.
-    #[arg(long, value_enum, default_value_t = istio::Context::Gateway, help_heading = ISTIO)]
-    context: istio::Context,
+    /// The label of the proxies. By default `istio=ingressgateway`.
+    #[arg(long, value_name = "KEY=VALUE", help_heading = ISTIO)]
+    selector: Option<String>,
+    /// The kind of proxies. By default `gateway`.
+    #[arg(long, value_enum, help_heading = ISTIO)]
+    context: Option<istio::Context>,
     /// With `--kustomize`: the Deployment of the proxies. By default that of Istio's gateway, `istio-ingressgateway`.
     #[arg(long, value_name = "NAME", help_heading = ISTIO)]
     deployment: Option<String>,
-    /// The namespace of the proxies, where their ConfigMaps and Secrets are.
-    #[arg(long, value_name = "NAMESPACE", default_value = "envoy-gateway-system", help_heading = GATEWAY)]
-    proxy_namespace: String,
-    /// The Gateway.
-    #[arg(long, default_value = "eg", help_heading = GATEWAY)]
-    gateway: String,
-    /// A listener of the Gateway, and its port. Repeat it for several.
-    #[arg(long, value_name = "NAME:PORT", default_value = "http:80", help_heading = GATEWAY)]
+    /// The namespace of the proxies, where their ConfigMaps and Secrets are. By default `envoy-gateway-system`.
+    #[arg(long, value_name = "NAMESPACE", help_heading = GATEWAY)]
+    proxy_namespace: Option<String>,
+    /// The Gateway. By default `eg`.
+    #[arg(long, help_heading = GATEWAY)]
+    gateway: Option<String>,
+    /// A listener of the Gateway, and its port; of several with one port, the first of the Gateway. Repeat it for several. By default
+    /// `http:80`.
+    #[arg(long, value_name = "NAME:PORT", help_heading = GATEWAY)]
     listener: Vec<String>,
+}
+
+impl Arguments {
+    fn context(&self) -> istio::Context {
+        self.context.unwrap_or(istio::Context::Gateway)
+    }
+
+    fn gateway(&self) -> &str {
+        self.gateway.as_deref().unwrap_or("eg")
+    }
+
+    fn proxy_namespace(&self) -> &str {
+        self.proxy_namespace.as_deref().unwrap_or("envoy-gateway-system")
+    }
 }
 
 /// The platforms.
@@ -188,6 +205,11 @@ impl Rendering<'_> {
     /// True for `--kustomize` and `--helm`: a GitOps tool applies these files, so their comments need no `kubectl` commands.
     const fn is_for_gitops(&self) -> bool {
         self.arguments.kustomize.is_some() || self.arguments.helm.is_some()
+    }
+
+    /// True if Envoy logs in to Redis.
+    const fn logs_in(&self) -> bool {
+        matches!(self.arguments.store, Store::Tls) || self.arguments.password_file.is_some()
     }
 
     /// The path of the password in Envoy's file system.
@@ -266,13 +288,19 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         let finding = Finding::error("configuration", limiter.place("store.hash_secret"), IN_CLEAR);
         return Err(lines(vec![finding]));
     }
-    if arguments.context == istio::Context::SidecarInbound
+    if arguments.context() == istio::Context::SidecarInbound
         && let Some(variable) = &config.store.hash_secret_env
     {
         tell(&format!(
             "weir: --context sidecar-inbound: Istio takes no variable of a sidecar from a Secret. Add a container `istio-proxy` with {variable} to \
              the pods, as Istio's page about customizing injection shows"
         ));
+    }
+    if arguments.store == Store::Sentinel && arguments.password_file.is_some() {
+        tell(
+            "weir: --password-file: Envoy's health check does not log in, so let Redis answer it: \
+             `ACL SETUSER default on nopass resetkeys -@all +role`",
+        );
     }
     let mut rendering = Rendering {
         arguments,
@@ -289,6 +317,9 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         rendering.names = helm::names(&rendering)?;
     }
     rendering.fits()?;
+    if arguments.platform != Platform::Envoy {
+        mount::fits(&rendering)?;
+    }
     let mut files = made(&rendering)?;
     review(&source, &files)?;
     if arguments.helm.is_some() {
@@ -318,7 +349,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(Found::Nothing)
 }
 
-/// The options that have no effect on this platform.
+/// The options that have no effect on this platform, or beside others.
 fn refuse_elsewhere(arguments: &Arguments) -> Result<(), Failure> {
     let is_envoy = arguments.platform == Platform::Envoy;
     if !is_envoy && matches!(arguments.host, Host::Native) {
@@ -326,11 +357,40 @@ fn refuse_elsewhere(arguments: &Arguments) -> Result<(), Failure> {
             "--host native is for --for envoy: the control planes load plugins, not dynamic modules",
         ));
     }
+    let (is_istio, is_gateway) =
+        (arguments.platform == Platform::Istio, arguments.platform == Platform::EnvoyGateway);
+    let (kustomize, both) = (arguments.kustomize.is_some(), "--for istio and envoy-gateway");
+    let (is_tls, logs_in) = (arguments.store == Store::Tls, arguments.store != Store::Cluster);
     let options = [
         ("--files", arguments.files.is_some(), is_envoy, "--for envoy"),
-        ("--kustomize", arguments.kustomize.is_some(), !is_envoy, "--for istio and envoy-gateway"),
-        ("--helm", arguments.helm.is_some(), !is_envoy, "--for istio and envoy-gateway"),
-        ("--image-volume", arguments.image_volume.is_some(), !is_envoy, "--for istio and envoy-gateway"),
+        ("--listen", arguments.listen.is_some(), is_envoy, "--for envoy"),
+        ("--upstream", arguments.upstream.is_some(), is_envoy, "--for envoy"),
+        ("--admin", arguments.admin.is_some(), is_envoy, "--for envoy"),
+        ("--kustomize", kustomize, !is_envoy, both),
+        ("--helm", arguments.helm.is_some(), !is_envoy, both),
+        ("--image-volume", arguments.image_volume.is_some(), !is_envoy, both),
+        ("--image", arguments.image.is_some(), !is_envoy, both),
+        ("--namespace", arguments.namespace.is_some(), !is_envoy, both),
+        ("--selector", arguments.selector.is_some(), is_istio, "--for istio"),
+        ("--context", arguments.context.is_some(), is_istio, "--for istio"),
+        ("--deployment", arguments.deployment.is_some(), is_istio && kustomize, "--for istio --kustomize"),
+        ("--proxy-namespace", arguments.proxy_namespace.is_some(), is_gateway, "--for envoy-gateway"),
+        ("--gateway", arguments.gateway.is_some(), is_gateway, "--for envoy-gateway"),
+        ("--listener", !arguments.listener.is_empty(), is_gateway, "--for envoy-gateway"),
+        (
+            "--listener",
+            !arguments.listener.is_empty(),
+            arguments.image.is_none(),
+            "--for envoy-gateway without --image: with it, the limiter is in all listeners of the Gateway",
+        ),
+        ("--ca-file", arguments.ca_file.is_some(), is_tls, "--store tls"),
+        (
+            "--password-file",
+            arguments.password_file.is_some(),
+            logs_in,
+            "--store redis, tls and sentinel. For a Redis Cluster, write `auth_username` and `auth_password` into the cluster that leads to it, \
+             as docs/stores.md says",
+        ),
     ];
     match options.iter().find(|(_, is_given, is_for, _)| *is_given && !is_for) {
         Some((option, _, _, platforms)) => Err(format!("{option} is for {platforms}")),
@@ -350,7 +410,8 @@ fn made(rendering: &Rendering<'_>) -> Result<Vec<(String, String)>, Failure> {
     if let Some((comment, _)) = made.first_mut() {
         let platform = name.trim_end_matches(".yaml");
         let head = format!("Made by `weir render --for {platform}`. Apply with `kubectl apply -f`.");
-        comment.insert(0, head);
+        let names = "For a second gateway in this namespace, change `metadata.name`, otherwise it replaces the first.";
+        comment.splice(0..0, [head, String::from(names)]);
     }
     Ok(vec![(name.to_owned(), text_of(made))])
 }

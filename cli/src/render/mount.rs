@@ -4,8 +4,8 @@
 use sha1_smol::Sha1;
 
 use super::istio::Context;
-use super::shipped::code;
-use super::{Rendering, Store, folder_of};
+use super::shipped::{AUTHORITIES, code};
+use super::{Failure, Rendering, folder_of};
 use crate::tree::{Map, Tree};
 
 /// The folder of the file that tells Envoy where the password is.
@@ -42,6 +42,32 @@ impl Names {
     }
 }
 
+/// Refuses paths whose folders Kubernetes does not mount.
+pub fn fits(rendering: &Rendering<'_>) -> Result<(), Failure> {
+    let code = code(rendering);
+    let mut files = vec![("--code", code.as_str())];
+    if rendering.logs_in() {
+        files.push(("--password-file", rendering.password_file()));
+    }
+    let mut folders = vec![PASSWORD_FOLDER];
+    for (option, path) in files {
+        let refuse = |allowed: &str| Err(format!("{option}: found {path:?}, allowed: {allowed}"));
+        let (folder, name) = path.rsplit_once('/').unwrap_or_default();
+        let is_name = |next: char| next.is_ascii_alphanumeric() || "-._".contains(next);
+        if !folder.starts_with('/') || folder.contains(':') || name.is_empty() || !name.chars().all(is_name) {
+            return refuse("/FOLDER/FILE, because the pods mount the folder");
+        }
+        if option == "--code" && rendering.arguments.image_volume.is_some() && name != "plugin.wasm" {
+            return refuse("FOLDER/plugin.wasm, the file of the image");
+        }
+        if folders.contains(&folder) {
+            return refuse("another folder: the pods mount something else there");
+        }
+        folders.push(folder);
+    }
+    Ok(())
+}
+
 /// The additions to the pods of the proxies.
 pub struct Mounted {
     pub volumes: Tree,
@@ -73,7 +99,7 @@ impl Mounted {
             ("source", names.password_source.as_str().into()),
         ];
         add(plugin, folder_of(&code), &values);
-        if arguments.store == Store::Tls {
+        if rendering.logs_in() {
             add("{name: weir, configMap: {name: $source}}", PASSWORD_FOLDER, &values);
             let file = rendering.password_file();
             let secret = match file.rsplit('/').next() {
@@ -155,11 +181,14 @@ pub fn by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
 /// The commands that make the Secrets, which no file has.
 pub fn secrets_by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     let mut lines = Vec::new();
-    if rendering.arguments.store == Store::Tls {
+    if rendering.logs_in() {
         lines.extend([
             String::from("The password is one line in a file, `user:password`:"),
             format!("  kubectl -n {namespace} create secret generic weir-redis --from-file=password=FILE"),
         ]);
+    }
+    if let Some(path) = rendering.arguments.ca_file.as_ref().filter(|path| *path != AUTHORITIES) {
+        lines.push(format!("Mount {path} in the proxies, too."));
     }
     if let Some(variable) = rendering.secret_variable() {
         lines.extend([

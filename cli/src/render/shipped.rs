@@ -2,7 +2,7 @@
 //! The configurations in `envoy/`, which the tests run, with another limiter, store and addresses.
 
 use super::connections::{Kind, between, leading_to, nodes};
-use super::{Failure, Rendering, Store, host_and_port};
+use super::{Failure, Platform, Rendering, Store, host_and_port};
 use crate::Host;
 use crate::document::{Node, Syntax};
 use crate::envoys;
@@ -28,14 +28,29 @@ const fn text(host: Host, store: Store) -> &'static str {
     }
 }
 
+/// The place at which the shipped files have the authority of Redis's certificate.
+pub const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+fn shipped(host: Host, store: Store) -> Result<Tree, Failure> {
+    let documents = Node::parse(text(host, store), Syntax::Yaml).map_err(|(_, said)| said)?;
+    Ok(documents.first().map(Tree::from).ok_or("no document")?)
+}
+
 impl Shipped {
     /// The one that these arguments ask for.
     pub fn new(rendering: &Rendering<'_>) -> Result<Self, Failure> {
         let arguments = rendering.arguments;
         let (host, store) = (arguments.host, arguments.store);
-        let documents = Node::parse(text(host, store), Syntax::Yaml).map_err(|(_, said)| said)?;
-        let tree = documents.first().map(Tree::from).ok_or("no document")?;
-        let mut shipped = Self { tree, between: Vec::new() };
+        let mut shipped = Self { tree: shipped(host, store)?, between: Vec::new() };
+        if rendering.logs_in() && store != Store::Tls {
+            shipped.log_in(host)?;
+        }
+        // Only for Envoy by itself: elsewhere, a cluster of weir may be called so.
+        if arguments.platform != Platform::Envoy
+            && let Some(Tree::List(clusters)) = shipped.tree.at_mut(&["static_resources", "clusters"])
+        {
+            clusters.retain(|cluster| cluster.text_of("name") != "upstream");
+        }
         shipped.ends(rendering)?;
         let parts =
             between(host, store).iter().map(|(kind, name)| Some((*kind, shipped.named(*kind, name)?)));
@@ -51,6 +66,42 @@ impl Shipped {
         // The last, because the limiter's texts are not to be changed.
         shipped.limiter(rendering);
         Ok(shipped)
+    }
+
+    /// Adds what the file for TLS has for a login.
+    fn log_in(&mut self, host: Host) -> Result<(), Failure> {
+        let mut tls = shipped(host, Store::Tls)?;
+        let mut password = None;
+        tls.change(&mut |tree| {
+            if tree.text_of("name") == "password" {
+                password = Some(tree.clone());
+            }
+        });
+        let secrets = tls.get("static_resources").and_then(|resources| resources.get("secrets"));
+        if let (Some(secrets), Some(Tree::Map(resources))) =
+            (secrets, self.tree.at_mut(&["static_resources"]))
+        {
+            resources.set("secrets", secrets.clone());
+        }
+        self.tree.change(&mut |tree| {
+            let filters = [
+                "typed_extension_protocol_options",
+                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "http_filters",
+            ];
+            if tree.text_of("name") == "weir-bridge"
+                && let (Some(password), Some(Tree::List(filters))) = (&password, tree.at_mut(&filters))
+            {
+                filters.insert(0, password.clone());
+            }
+            if tree.text_of("address") == "@weir-store"
+                && let Some(map) = tree.map_mut()
+                && map.get("cluster").is_some()
+            {
+                map.set("login_file", "");
+            }
+        });
+        Ok(())
     }
 
     pub fn connections(&self) -> impl Iterator<Item = (Kind, Map)> {
@@ -154,7 +205,7 @@ impl Shipped {
             let path = match tree.text_of("filename") {
                 "/etc/weir/weir.wasm" | "/etc/weir/libweir.so" => code.as_str(),
                 "/run/secrets/redis-password" => rendering.password_file(),
-                "/etc/ssl/certs/ca-certificates.crt" => arguments.ca_file.as_str(),
+                AUTHORITIES => arguments.ca_file.as_deref().unwrap_or(AUTHORITIES),
                 _ => return,
             };
             if let Some(map) = tree.map_mut() {
@@ -172,9 +223,10 @@ impl Shipped {
 
     /// Sets the addresses of the listener, of the upstream, and of Envoy's admin interface.
     fn ends(&mut self, rendering: &Rendering<'_>) -> Result<(), Failure> {
-        let listen = host_and_port("listen", &rendering.arguments.listen)?;
-        let upstream = host_and_port("upstream", &rendering.arguments.upstream)?;
-        let (host, port) = host_and_port("admin", &rendering.arguments.admin)?;
+        let arguments = rendering.arguments;
+        let listen = host_and_port("listen", arguments.listen.as_deref().unwrap_or("0.0.0.0:10000"))?;
+        let upstream = host_and_port("upstream", arguments.upstream.as_deref().unwrap_or("upstream:8080"))?;
+        let (host, port) = host_and_port("admin", arguments.admin.as_deref().unwrap_or("127.0.0.1:9901"))?;
         self.tree.change(&mut |tree| {
             let (host, port) = match tree.text_of("address") {
                 "0.0.0.0" => listen,

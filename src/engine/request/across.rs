@@ -36,13 +36,17 @@ impl Requests {
     /// Some checks of a request exceed the shares of this region. If other regions have lent something for each of them, that counts. A
     /// request that is rejected all the same borrows nothing.
     pub(super) fn borrow(&mut self, checks: &mut [PolicyCheck], now: Now) {
+        // Hardly any request needs a loan.
+        if !checks.iter().any(|policy_check| policy_check.exceeds(&self.config)) {
+            return;
+        }
         let config = Rc::clone(&self.config);
         let exceeds = |policy_check: &&mut PolicyCheck| policy_check.exceeds(&config);
         let is_enforced = |policy_check: &PolicyCheck| policy_check.check.mode == Mode::Enforce;
         let rejects = |policy_check: &PolicyCheck| {
             policy_check.denies(&config) && is_enforced(policy_check) && !policy_check.exceeds(&config)
         };
-        if !checks.iter().any(|policy_check| policy_check.exceeds(&config)) || checks.iter().any(rejects) {
+        if checks.iter().any(rejects) {
             return;
         }
         let leases = &self.leases;

@@ -122,7 +122,7 @@ impl Requests {
         let client = self.awaited.client(before.client);
         let BeforeBody { waits_for, is_enough, .. } = before;
         let state = State::AwaitsBody(AwaitsBody { client, asks: false, waits_for, is_enough });
-        let checks = before.checks.map(PolicyCheck::new);
+        let checks = before.checks.map(|check| PolicyCheck::new(check, None));
         let request = Request::new(checks, state, (now.uptime, 0));
         let is_to_be_asked = request.checks.iter().any(|of| is_certain(&self.config, &of.check));
         self.requests.insert(stream, request);
@@ -171,7 +171,10 @@ impl Requests {
             let Some(request) = self.requests.get_mut(&stream) else { continue };
             let State::AwaitsBody(awaits) = &mut request.state else { continue };
             awaits.asks = true;
-            let certain = request.checks.iter().filter(|of| is_certain(&self.config, &of.check));
+            // The store would deny what is on lease here.
+            let on_lease = |check: &Rc<Check>| self.leases.serves(check, check.cost, now.host);
+            let is_asked = |of: &&PolicyCheck| is_certain(&self.config, &of.check) && !on_lease(&of.check);
+            let certain = request.checks.iter().filter(is_asked);
             for (place, policy_check) in (BEFORE_BODY..).zip(certain) {
                 if let Ok(slots) = stores.admits(&policy_check.check, now) {
                     let check = Rc::new(Check { mode: Mode::QuotaRequest, ..(*policy_check.check).clone() });

@@ -117,7 +117,7 @@ impl Requests {
         self.waiting = self.waiting.saturating_sub(1);
         if self.waiting == 0 {
             // Everything left in it is decided, and no tick would remove it.
-            self.deadlines.iter_mut().for_each(VecDeque::clear);
+            self.deadlines.iter_mut().filter(|of| !of.is_empty()).for_each(VecDeque::clear);
         }
     }
 

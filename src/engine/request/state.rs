@@ -34,10 +34,11 @@ pub(super) struct PolicyCheck {
 }
 
 impl PolicyCheck {
-    pub fn new(check: Check) -> Self {
+    /// A check, and its answer if there is one already.
+    pub fn new(check: Check, answer: Option<CheckAnswer>) -> Self {
         Self {
             check: Rc::new(check),
-            answer: None,
+            answer,
             in_flight: false,
             renews: false,
             renewed: Micros::ZERO,

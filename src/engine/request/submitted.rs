@@ -38,21 +38,19 @@ impl Requests {
     ) -> bool {
         let policy_check = |check: Check| {
             let answer = self.denied.look_up(&enforced(&check), now.host).map(CheckAnswer::DeniedUntil);
-            PolicyCheck { answer, ..PolicyCheck::new(check) }
+            PolicyCheck::new(check, answer)
         };
         let mut checks = checks.map(policy_check);
         self.borrow(&mut checks, now);
-        self.came = self.came.wrapping_add(1);
-        let request = Request::new(checks, State::Waiting(Waiting::default()), (now.uptime, self.came));
-        let mut request = Request { is_quota_request, ..request };
         // One enforced denial is enough: then no lease is used for the other checks. A check that a loan admits is no denial.
         let denies = |policy_check: &PolicyCheck| {
             policy_check.denies(&self.config) && policy_check.check.mode == Mode::Enforce
         };
-        let denied = request.checks.iter().any(denies);
+        let denied = checks.iter().any(denies);
         if !denied && !self.leases.is_empty() {
-            for policy_check in request.checks.iter_mut().filter(|policy_check| policy_check.answer.is_none())
-            {
+            // A quota request uses nothing.
+            let asks = |of: &&mut PolicyCheck| of.answer.is_none() && of.check.is_charged();
+            for policy_check in checks.iter_mut().filter(asks) {
                 let plan = self.config.plan(&policy_check.check);
                 let limits = plan.as_ref().map_or(&[][..], |plan| plan.limits());
                 let served =
@@ -75,12 +73,16 @@ impl Requests {
         }
         if !denied {
             // It may not overtake the requests that wait for a permit already.
-            for policy_check in request.checks.iter_mut().filter(|policy_check| policy_check.answer.is_none())
-            {
+            for policy_check in checks.iter_mut().filter(|policy_check| policy_check.answer.is_none()) {
                 policy_check.answer = self.permit_queues.denial(&policy_check.check).map(CheckAnswer::Store);
             }
         }
-        let known = denied || request.is_answered();
+        let known = denied || checks.iter().all(|policy_check| policy_check.answer.is_some());
+        self.came = self.came.wrapping_add(1);
+        let request = Request {
+            is_quota_request,
+            ..Request::new(checks, State::Waiting(Waiting::default()), (now.uptime, self.came))
+        };
         self.requests.insert(stream, request);
         self.waiting = self.waiting.saturating_add(1);
         if known {

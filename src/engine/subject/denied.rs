@@ -32,8 +32,11 @@ use crate::time::Micros;
 /// At most this many denials are remembered; a banned subject takes two places.
 const MAX_REMEMBERED: usize = 65_536;
 
-/// If a request can never pass, the worker asks again about its subject after this time.
-const NEVER: Micros = Micros::from_secs(60);
+/// Longer than any denial that ends.
+const NEVER: Micros = Micros(u64::MAX);
+
+/// If a denial has no end, the worker asks again about its subject after this time.
+const NEVER_ASKS: Micros = Micros::from_secs(60);
 
 /// The subjects that are denied for now.
 #[derive(Debug)]
@@ -74,7 +77,8 @@ impl Denied {
         // Workers must not ask at the same time, nor subjects, and a subject not at regular intervals.
         let hash = self.subjects.hash((check, asked));
         let spread = hash.checked_rem(ttl.max.since(ttl.min).0.saturating_add(1)).unwrap_or(0);
-        let ask_again = asked.plus(span.min(ttl.min.plus(Micros(spread))));
+        let known = if span == NEVER { NEVER_ASKS } else { span };
+        let ask_again = asked.plus(known.min(ttl.min.plus(Micros(spread))));
         let until = asked.plus(span.min(ttl.unanswered));
         let denial = |decision| Denial { ask_again, until, asked, decision };
         let mut key = Rc::clone(check);
@@ -87,19 +91,27 @@ impl Denied {
     }
 
     /// Returns the store's answer now, if it is certain.
+    #[inline]
     pub fn look_up(&mut self, check: &Check, now: Micros) -> Option<Decision> {
+        if self.is_empty(now) { None } else { self.remembered(check, now) }
+    }
+
+    fn remembered(&self, check: &Check, now: Micros) -> Option<Decision> {
         let found = self.find_any(check, now, |denial| denial.ask_again);
         if found.is_none() && check.ban_only {
-            return self.find_ban(check, now, |denial| denial.ask_again);
+            return self.find(&of_ban(check), now, |denial| denial.ask_again);
         }
         found
     }
 
     /// Returns the store's answer now, as far as it is known. For a store that does not answer.
     pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Decision> {
+        if self.is_empty(now) {
+            return None;
+        }
         // An operator may have lifted a ban since a request of this cost was denied.
         let found = self.find_any(check, now, |denial| denial.until).filter(|denial| !denial.is_banned());
-        found.or_else(|| self.find_ban(check, now, |denial| denial.until))
+        found.or_else(|| self.find(&of_ban(check), now, |denial| denial.until))
     }
 
     /// True if no denial is known now. If the host's clock went back, all are forgotten first.
@@ -111,28 +123,22 @@ impl Denied {
         self.subjects.is_empty()
     }
 
-    fn find_any(&mut self, check: &Check, now: Micros, end: fn(&Denial) -> Micros) -> Option<Decision> {
+    fn find_any(&self, check: &Check, now: Micros, end: fn(&Denial) -> Micros) -> Option<Decision> {
         let found = self.find(check, now, end);
         found.or_else(|| without_value(check).and_then(|all_values| self.find(&all_values, now, end)))
     }
 
-    fn find_ban(&mut self, check: &Check, now: Micros, end: fn(&Denial) -> Micros) -> Option<Decision> {
-        if self.is_empty(now) {
-            return None;
-        }
-        self.find(&of_ban(check), now, end)
-    }
-
-    fn find(&mut self, check: &Check, now: Micros, end: impl Fn(&Denial) -> Micros) -> Option<Decision> {
-        if self.is_empty(now) {
-            return None;
-        }
-        let denial = self.subjects.get(check)?;
-        let elapsed = now.since(denial.asked);
-        let aged = || denial.decision.limits.iter().map(|status| later(*status, elapsed)).collect();
-        let ban = shorter(denial.decision.ban, elapsed);
-        let at = denial.decision.at.plus(elapsed);
-        (now < end(denial)).then(|| Decision { limits: aged(), ban, at, ..denial.decision.clone() })
+    fn find(&self, check: &Check, now: Micros, end: fn(&Denial) -> Micros) -> Option<Decision> {
+        let Denial { decision, asked, .. } = self.subjects.get(check).filter(|denial| now < end(denial))?;
+        let elapsed = now.since(*asked);
+        Some(Decision {
+            granted: decision.granted,
+            delay: decision.delay,
+            limits: decision.limits.iter().map(|status| later(*status, elapsed)).collect(),
+            ban: shorter(decision.ban, elapsed),
+            own: decision.own.clone(),
+            at: decision.at.plus(elapsed),
+        })
     }
 
     /// The store was asked at this time, and the subject is not banned: an operator may have lifted the ban.

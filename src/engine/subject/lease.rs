@@ -26,7 +26,6 @@ use super::RegionUnits;
 use super::denied;
 use crate::decision::{Decision, LimitStatus};
 use crate::engine::generations::Seed;
-use crate::inline_vec::InlineVec;
 use crate::limit::{Limit, LimitOutcome, Outcome, RetryAfter};
 use crate::policy::{Check, Lease, Subject};
 use crate::sorted_map::SortedMap;
@@ -111,11 +110,10 @@ impl Leased {
             let aged = denied::later(status, elapsed);
             if serves { LimitStatus { retry_after: RetryAfter::Now, ..aged } } else { aged }
         };
-        let limits = statuses(&newest.receipt, limits, self.left(now)).map(told);
         Some(Decision {
             granted: true,
             delay: Micros::ZERO,
-            limits,
+            limits: statuses(&newest.receipt, limits, self.left(now)).map(told).collect(),
             ban: RetryAfter::Now,
             own: newest.receipt.own.clone(),
             at: newest.receipt.at.plus(elapsed),
@@ -125,15 +123,19 @@ impl Leased {
 
 /// The status of the limits, for a worker that holds this many units in addition to what `receipt` left. None of the limits is of
 /// permits: these are not leased.
-pub(in crate::engine) fn statuses(receipt: &Outcome, limits: &[Limit], held: u64) -> InlineVec<LimitStatus> {
-    let status = |(limit, answer): (&Limit, &LimitOutcome)| {
+pub(in crate::engine) fn statuses<'a>(
+    receipt: &'a Outcome,
+    limits: &'a [Limit],
+    held: u64,
+) -> impl Iterator<Item = LimitStatus> + 'a {
+    let status = move |(limit, answer): (&'a Limit, &'a LimitOutcome)| {
         let remaining = answer.remaining.saturating_add_unsigned(held);
         // The limit may have filled up since the units were taken: never report more than it can hold.
         let remaining = u64::try_from(remaining).unwrap_or(0).min(limit.quota());
         let window = limit.effective_window(remaining, 0, answer, receipt.at);
         LimitStatus { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
     };
-    receipt.in_force(limits).iter().zip(&receipt.limits).map(status).collect()
+    receipt.in_force(limits).iter().zip(&receipt.limits).map(status)
 }
 
 #[derive(Debug)]
@@ -150,7 +152,7 @@ struct Grant {
 impl Grant {
     /// A request that costs nothing passes where one of cost 1 would.
     const fn serves(&self, cost: u64, now: Micros) -> bool {
-        self.left > 0 && self.left >= cost && self.until.0 > now.0
+        self.left > cost.saturating_sub(1) && self.until.0 > now.0
     }
 }
 
@@ -427,6 +429,7 @@ fn ends_within(lease: &Lease, limits: &[Limit], receipt: &Outcome) -> Micros {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inline_vec::InlineVec;
     use crate::limit::LeakyBucket;
 
     #[test]

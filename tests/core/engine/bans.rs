@@ -265,6 +265,19 @@ fn a_known_ban_closes_other_costs_and_other_policies_also_without_the_store() {
 }
 
 #[test]
+fn a_ban_without_an_end_lasts_as_long_as_the_store_is_away() {
+    let mut worker = Worker::new(ALLOW, closing("", ""));
+    worker.all_wait([1], "ann");
+    assert_eq!(worker.answer([granted(0).and(&[-1])]), [(1, false)]);
+    for stream in [2, 4] {
+        worker.skip(HOUR);
+        worker.all_wait([stream], "ann");
+        assert_eq!(arrive_at_other(&mut worker, stream + 1), None);
+        assert_eq!(worker.lose(), [(stream, false), (stream + 1, false)]);
+    }
+}
+
+#[test]
 fn a_ban_that_was_seen_lifted_is_not_remembered() {
     let mut worker = Worker::new(ALLOW, closing("", ""));
     worker.all_wait([1], "ann");

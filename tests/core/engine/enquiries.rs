@@ -259,4 +259,11 @@ fn an_enquiry_uses_no_lease_and_takes_none() {
         worker.close(stream);
     }
     assert_eq!(worker.engine.on_lease(), 0);
+    // Nor one that the worker has.
+    assert_eq!(worker.arrive(50, &["ann"]), None);
+    worker.answer([granted(3).remaining(97).reset(MINUTE)]);
+    assert_eq!(worker.engine.on_lease(), 2);
+    assert!(ask(&mut worker, 51, 1, &[(0, "ann")]).is_none(), "the store is asked");
+    assert_eq!(answer(&mut worker, [granted(0).remaining(97).reset(MINUTE)]).1.len(), 1);
+    assert_eq!(worker.engine.on_lease(), 2);
 }

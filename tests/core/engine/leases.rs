@@ -483,6 +483,24 @@ fn the_last_request_of_a_lease_is_told_when_redis_has_more() {
     assert_eq!([2, 3].map(ratelimit), ["\"l\";r=1;t=60", "\"l\";r=0;t=59"]);
 }
 
+/// While units of an earlier lease are here, one more request passes, whatever the store has left.
+#[test]
+fn a_request_that_has_waited_is_told_of_the_lease_behind_it() {
+    const BUCKET_OF_100: &str =
+        r#"{"name": "l", "algorithm": "token_bucket", "capacity": 100, "refill": 100, "interval": "1m"}"#;
+    let mut worker = Worker::new(DENY, [leased(LONG, BUCKET_OF_100)]);
+    worker.all_wait([1], "ann");
+    worker.answer([granted(3).remaining(12).reset(MINUTE)]);
+    all_served(&mut worker, [2, 3]);
+    worker.all_wait(4..=8, "ann");
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [check("p0|ann", 5 + 4)]);
+    worker.reply(&batch, [granted(9).remaining(0).wait(ms(600)).reset(MINUTE)]);
+    let headers = worker.engine.headers_to_add(4).expect("admitted");
+    let ratelimit = headers.iter().find(|header| header.name == "ratelimit").expect("a header");
+    assert_eq!(ratelimit.value, "\"l\";r=8;t=5", "so many flow within this time");
+}
+
 /// A lease stays as it is configured where the limits of its subject are not.
 #[test]
 fn the_limits_of_a_subject_leave_its_lease_as_it_is() {

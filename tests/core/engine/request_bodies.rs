@@ -315,6 +315,26 @@ fn a_request_whose_body_does_not_come_is_asked_about_and_denied() {
     assert_eq!(worker.released(), [(3, false)]);
 }
 
+/// The store has none left of what this worker has on lease: its denial would close the lease to all.
+#[test]
+fn a_request_whose_body_does_not_come_is_not_asked_about_while_a_lease_serves_it() {
+    let lease = r#""lease": {"max": 8, "min": 2, "duration": "5s"},"#;
+    let (mut worker, check) = with_another(WINDOW, lease);
+    let check = Check { cost: 1, ..check };
+    for (stream, is_asked) in [(1, false), (3, true)] {
+        if !is_asked {
+            worker.engine.submit(10, [check.clone()].into_iter().collect(), worker.now);
+            assert_eq!(worker.answer([granted(3).remaining(0).reset(MINUTE)]), [(10, true)]);
+        }
+        assert!(awaits(&mut worker, stream, 7, std::slice::from_ref(&check)));
+        worker.idle(ms(50));
+        assert_eq!(worker.next_batch().is_some(), is_asked, "{} on lease", worker.engine.on_lease());
+        for stream in [11, 12] {
+            worker.engine.submit(stream, [check.clone()].into_iter().collect(), worker.now);
+        }
+    }
+}
+
 /// A quota request charges nothing, so nothing is granted, whatever a reply says.
 #[test]
 fn a_denial_to_an_enquiry_is_one_whatever_it_grants() {

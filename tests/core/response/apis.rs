@@ -278,7 +278,7 @@ fn the_headers_of_a_provider_show_one_limit_of_requests_and_one_of_tokens() {
 
 /// Clients of language models pace themselves by these headers, and count tokens.
 #[test]
-fn no_header_of_a_provider_shows_money_bytes_or_time_as_tokens() {
+fn no_header_of_a_provider_shows_money_bytes_time_or_values_as_tokens() {
     let usage = |cost: &str, settle: &str| {
         format!(r#""cost": {{"usage": {{{cost}}}}}, "settle": [{{"cost": {{"usage": {{{settle}}}}}}}]"#)
     };
@@ -291,12 +291,16 @@ fn no_header_of_a_provider_shows_money_bytes_or_time_as_tokens() {
         ("bytes", String::from(r#""settle": [{"cost": {"response_bytes": {}}}]"#), false),
         ("tokens by bytes", String::from(r#""settle": [{"cost": {"response_bytes": {"per": 4}}}]"#), true),
         ("time", String::from(r#""settle": [{"cost": {"duration": {}}}]"#), false),
+        ("requests", String::new(), true),
+        ("values", String::new(), false),
     ];
     each(rows.into_iter().flat_map(|(name, fields, shows)| {
         ["openai", "anthropic"].map(|style| {
+            let algorithm = if name == "values" { r#""distinct", "of": [{"header": {"name": "user-agent"}}]"# } else { r#""fixed_window""# };
             let config = Config::parse(format!(
                 r#"{{"prices": {{"usd": {{"models": [{{"model": ["m"], "input": 1, "output": 1}}]}}}}, "response": {{"style": "{style}"}},
-                  "policies": [{{"name": "p", "limits": [{{"name": "l", "algorithm": "fixed_window", "limit": 9, "window": "1m"}}], {fields}}}]}}"#
+                  "policies": [{{"name": "p", "limits": [{{"name": "l", "algorithm": {algorithm}, "limit": 9, "window": "1m"}}]{}{fields}}}]}}"#,
+                if fields.is_empty() { "" } else { ", " }
             ).as_bytes()).unwrap();
             let Verdict::Admit(admission) = of(&config, [store(true, [limit(3, Now)], Now)]) else { panic!("{name}: rejected") };
             (format!("{name}, {style}"), (!shown(&admission.headers).is_empty()).to_string(), shows.to_string())

@@ -23,6 +23,9 @@ const RULE: &str = "count time_window conn burst key header_prefix";
 /// The longest `max_delay`, and the longest `max_wait` of a queue, in milliseconds.
 const LONGEST: u64 = 60_000;
 
+/// The most requests in a queue.
+const MOST_WAITING: u64 = 4_096;
+
 /// Numbers from 1, in thousandths, and numbers from 0.
 const POSITIVE: RangeInclusive<u64> = 1_000..=MAX_UNITS * 1_000;
 const NOT_NEGATIVE: RangeInclusive<u64> = 0..=MAX_UNITS * 1_000;
@@ -34,8 +37,9 @@ pub struct Writer<'n> {
     notes: &'n mut Notes,
     names: Vec<String>,
     made: Vec<Map>,
-    /// Groups of limit-count with the ending of a policy's name, the first policy of each, and what its plugin says.
-    groups: Vec<(String, String, String, Value)>,
+    /// Groups of limit-count with the number and the kind of a subject, the first policy of each, and what its plugin says. A plugin whose routes
+    /// have different authentication is a group, too.
+    groups: Vec<(String, (usize, bool), String, Value)>,
 }
 
 /// The subject of a plugin's limits.
@@ -92,7 +96,7 @@ impl<'n> Writer<'n> {
                 "APISIX answers 500 to a request that has the key of no rule, and weir does not limit it";
             self.note(plugin, "rules", why, "");
         }
-        for (ending, limit, Key { parts, is_there, is_unknown }) in made {
+        for (number, (ending, limit, Key { parts, is_there, is_unknown })) in made.into_iter().enumerate() {
             let requests = requests.clone().and(is_there);
             if requests.is_never() {
                 continue;
@@ -103,12 +107,15 @@ impl<'n> Writer<'n> {
             if requests != Test::Always {
                 policy.set("match", requests.condition());
             }
+            let kind = (number, parts == [address()]);
             policy.set("subject", parts);
-            if let Some(first) = self.group(plugin, ending, &own) {
+            if let Some(first) = self.group(plugin, kind, &own) {
                 policy.set("counters", first);
             }
             policy.set("limits", vec![Tree::from(limit)]);
-            if !plugin.config.is_true("allow_degradation") {
+            if is_local(plugin) {
+                policy.set("on_failure", "local");
+            } else if !plugin.config.is_true("allow_degradation") {
                 policy.set("on_failure", "deny");
             }
             policy.set("response", self.response(plugin));
@@ -126,7 +133,7 @@ impl<'n> Writer<'n> {
     }
 
     fn note_others(&mut self, plugin: &Plugin<'_>) {
-        if matches!(plugin.config.text_of("policy"), "local" | "") {
+        if is_local(plugin) {
             let why = "each node of APISIX counts for itself, and all proxies with weir count together";
             let instead = "If the limit was meant for one node of several, multiply it by their number";
             self.note(plugin, "policy", why, instead);
@@ -213,9 +220,14 @@ impl<'n> Writer<'n> {
         if burst > 0 {
             let why = "APISIX delays so many more connections and then lets them pass; in weir they wait until one ends";
             self.note(plugin, "burst", why, "Choose `max_wait` by how long clients wait");
-            let wait = self.number(whole_plugin, "default_conn_delay", NOT_NEGATIVE)?.clamp(1_000, LONGEST);
-            let queue =
-                [("max_wait", format!("{wait}ms").into()), ("max_waiting", whole(burst).min(4_096).into())];
+            let delay = self.number(whole_plugin, "default_conn_delay", NOT_NEGATIVE)?;
+            let (wait, waiting) = (delay.clamp(1_000, LONGEST), whole(burst).min(MOST_WAITING));
+            if delay > LONGEST || whole(burst) > MOST_WAITING {
+                let why =
+                    "in weir at most 4096 requests wait, and each at most a minute, so its numbers are cut";
+                self.note(plugin, "burst", why, "");
+            }
+            let queue = [("max_wait", format!("{wait}ms").into()), ("max_waiting", waiting.into())];
             limit.set("queue", Map::from(queue));
         }
         Some(limit)
@@ -232,6 +244,16 @@ impl<'n> Writer<'n> {
             return Some(Key { parts: vec![literal.into()], is_there: Test::Always, is_unknown: false });
         }
         let mut names = if is_template { variables(text) } else { vec![(text, false)] };
+        if !is_template && text.contains('$') {
+            names = vec![("remote_addr", false)];
+            let why = "no variable of APISIX has a name with `$`, so it counts an address, and so does weir";
+            self.note(plugin, "key", why, "If its value was meant, name it without `$`");
+        }
+        for (name, _) in
+            names.iter_mut().filter(|(name, _)| places.finds_consumers && OF_CONSUMER.contains(name))
+        {
+            *name = "consumer_name";
+        }
         let is_nobody = |(name, has_default): &(&str, bool)| {
             *name == "consumer_name" && !places.finds_consumers && !has_default
         };
@@ -239,9 +261,9 @@ impl<'n> Writer<'n> {
             names.retain(|of| !is_nobody(of));
             let why = if names.is_empty() && !is_rule {
                 names.push(("remote_addr", false));
-                "APISIX counts an address where no authentication names a consumer, and these files have none for its requests"
+                "APISIX counts an address where no authentication names a consumer, and these files have none for (some of) its requests"
             } else {
-                "the consumer's name is empty where no authentication says it, and these files have none for its requests"
+                "the consumer's name is empty where no authentication says it, and these files have none for (some of) its requests"
             };
             self.note(plugin, "key", why, "If another file has it, import both");
         }
@@ -276,7 +298,7 @@ impl<'n> Writer<'n> {
                     "If a consumer has several credentials, name what is the same, such as `jwt_claim`",
                 );
             }
-            if let Some((why, instead)) = places.note().filter(|_| name == "consumer_name") {
+            for (why, instead) in places.notes().filter(|_| name == "consumer_name") {
                 self.note(plugin, "key", why, instead);
             }
             if let Some(unreadable) = Notes::of_pair(name) {
@@ -297,22 +319,20 @@ impl<'n> Writer<'n> {
     }
 
     /// Returns the policy whose counters this one shares: the first of its group.
-    fn group(&mut self, plugin: &Plugin<'_>, ending: &str, name: &str) -> Option<String> {
-        let group = plugin.config.text_of("group");
-        if group.is_empty() {
-            return None;
-        }
+    fn group(&mut self, plugin: &Plugin<'_>, kind: (usize, bool), name: &str) -> Option<String> {
+        let own = format!("{:p}", plugin.config);
+        let group = Some(plugin.config.text_of("group")).filter(|name| !name.is_empty()).unwrap_or(&own);
         let config = plugin.config.json();
         if self.groups.iter().any(|(other, .., of_other)| other == group && *of_other != config) {
             let why = "APISIX refuses a plugin that differs from another one of its group, so this one counts by itself";
             self.note(plugin, "group", why, "Make them the same, or name another group");
             return None;
         }
-        let is_it = |(other, of, ..): &&(String, String, String, Value)| other == group && of == ending;
+        let is_it = |(other, of, ..): &&(String, (usize, bool), String, Value)| other == group && *of == kind;
         if let Some((_, _, first, _)) = self.groups.iter().find(is_it) {
             return Some(first.clone());
         }
-        self.groups.push((group.to_owned(), ending.to_owned(), name.to_owned(), config));
+        self.groups.push((group.to_owned(), kind, name.to_owned(), config));
         None
     }
 
@@ -397,6 +417,26 @@ fn part(name: &str, places: &Places) -> Option<(Map, Test)> {
         "server_addr" | "route_id" | "service_id" => (Map::from([("literal", name.into())]), Test::Always),
         _ => return None,
     })
+}
+
+/// True if it counts in each node by itself, which is the default.
+fn is_local(plugin: &Plugin<'_>) -> bool {
+    matches!(plugin.config.text_of("policy"), "local" | "")
+}
+
+/// Variables that authentication sets, also by the headers that it writes.
+const OF_CONSUMER: [&str; 4] = [
+    "consumer_name",
+    "http_x_consumer_username",
+    "http_x_consumer_custom_id",
+    "http_x_credential_identifier",
+];
+
+/// True if a plugin counts what authentication names.
+pub fn is_by_consumer(config: &Node) -> bool {
+    let all = config.list("rules").iter().chain([config]);
+    let names = |of: &Node| OF_CONSUMER.iter().any(|name| of.text_of("key").contains(name));
+    all.into_iter().any(names)
 }
 
 fn address() -> Tree {

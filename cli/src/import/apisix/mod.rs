@@ -44,16 +44,17 @@ const KINDS: [&str; 3] = ["limit-count", "limit-req", "limit-conn"];
 const OTHERS: [&str; 5] =
     ["ai-rate-limiting", "graphql-limit-count", "workflow", "api-breaker", "traffic-split"];
 
-/// Plugins that find consumers, with the header and the query parameter in which they look for a credential unless told otherwise.
+/// Plugins that find consumers, in the order in which they run, with the header and the query parameter in which they look for a credential
+/// unless told otherwise.
 const AUTHENTICATION: [(&str, &str, &str); 8] = [
-    ("key-auth", "apikey", "apikey"),
-    ("jwt-auth", "authorization", "jwt"),
-    ("basic-auth", "authorization", ""),
-    ("hmac-auth", "authorization", ""),
-    ("ldap-auth", "authorization", ""),
-    ("openid-connect", "authorization", ""),
-    ("wolf-rbac", "authorization", "rbac_token"),
     ("multi-auth", "", ""),
+    ("wolf-rbac", "authorization", "rbac_token"),
+    ("ldap-auth-advanced", "authorization", ""),
+    ("ldap-auth", "authorization", ""),
+    ("hmac-auth", "authorization", ""),
+    ("basic-auth", "authorization", ""),
+    ("jwt-auth", "authorization", "jwt"),
+    ("key-auth", "apikey", "apikey"),
 ];
 
 /// A route, and what it takes from elsewhere.
@@ -84,17 +85,27 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     roots.extend(dumped.iter().enumerate());
     let routes = all_routes(&roots, &mut notes);
     let run: Vec<Vec<Plugin<'_>>> = routes.iter().map(|route| run_by(route, &roots, &mut notes)).collect();
-    let common = places(None, &roots, &mut notes);
-    let places: Vec<Places> = routes.iter().map(|route| places(Some(route), &roots, &mut notes)).collect();
     let entries = routes::entries(&routes, &run, &mut notes);
+    let global = of_all(&roots, &mut notes);
+    // Where a plugin looks for a credential matters where another one counts by it.
+    let counts = |plugins: &[Plugin<'_>]| plugins.iter().any(|plugin| limits::is_by_consumer(plugin.config));
+    let mut places = |route: Option<&Route<'_>>, run: &[Plugin<'_>]| {
+        if counts(&global) || counts(run) { places(route, &roots, &mut notes) } else { Places::default() }
+    };
+    let common = places(None, &[]);
+    let places: Vec<Places> = routes.iter().zip(&run).map(|(route, run)| places(Some(route), run)).collect();
+    let nowhere = vec![Places::default(); places.len()];
+    let apart = |plugin: &Plugin<'_>, runs: &dyn Fn(usize) -> bool, rest: Option<&Places>| {
+        let places = if limits::is_by_consumer(plugin.config) { &places } else { &nowhere };
+        apart(&entries, places, runs, rest)
+    };
     let mut found: Vec<(Plugin<'_>, Test, Places)> = Vec::new();
     // Global rules run beside the plugins of routes.
+    for plugin in &global {
+        let groups = apart(plugin, &|_| true, Some(&common));
+        found.extend(groups.into_iter().map(|(requests, places)| (*plugin, requests, places)));
+    }
     for (file, root) in &roots {
-        for owner in global_rules(root) {
-            let plugins = plugins(*file, owner, &mut notes).into_iter().filter(|plugin| !plugin.is_off);
-            let all = Places::joined(places.iter().chain([&common]));
-            found.extend(plugins.map(|plugin| (plugin, Test::Always, all.clone())));
-        }
         note_metadata(*file, root, &mut notes);
         for owner in root.list("consumers").iter().chain(root.list("consumer_groups")) {
             note_consumer(*file, owner, &mut notes);
@@ -116,11 +127,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let instead = "Write a policy for each route if your version counts so";
             notes.add(Note::at(plugin.file, plugin.place.line, plugin.name, why, instead));
         }
-        // Where it is not known that a route has a request, another's limits stay.
-        let known = entries.iter().filter(|entry| !entry.is_partial || runs(entry.route));
-        let requests = Test::first_match(known.map(|entry| (&entry.requests, runs(entry.route))));
-        let of_routes = places.iter().enumerate().filter(|(route, _)| runs(*route));
-        found.push((*plugin, requests, Places::joined(of_routes.map(|(_, places)| places))));
+        let groups = apart(plugin, &runs, None);
+        found.extend(groups.into_iter().map(|(requests, places)| (*plugin, requests, places)));
     }
     for (file, root) in &roots {
         for owner in root.list("services").iter().chain(root.list("plugin_configs")) {
@@ -246,41 +254,106 @@ fn run_by<'a>(route: &Route<'a>, roots: &[(usize, &'a Node)], notes: &mut Notes)
     run
 }
 
-/// Returns the places in which the plugins of a route, and those of global rules, look for a credential.
-fn places<'a>(route: Option<&Route<'a>>, roots: &[(usize, &'a Node)], notes: &mut Notes) -> Places {
-    let mut found = Places::default();
-    let mut all: Vec<(usize, &Node)> = route.into_iter().flat_map(|route| owners(route, roots)).collect();
+/// The plugins of all global rules.
+fn of_all<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Plugin<'a>> {
+    let mut found: Vec<Plugin<'a>> = Vec::new();
     for (file, root) in roots {
-        all.extend(global_rules(root).into_iter().map(|owner| (*file, owner)));
+        for owner in global_rules(root) {
+            for plugin in plugins(*file, owner, notes).into_iter().filter(|plugin| !plugin.is_off) {
+                if found.iter().any(|other| other.name == plugin.name) {
+                    let why = "two global rules have it: APISIX runs neither, and weir both";
+                    notes.add(Note::at(*file, plugin.place.line, plugin.name, why, "Remove one"));
+                }
+                found.push(plugin);
+            }
+        }
     }
-    let fields = |(file, owner): (usize, &'a Node)| {
+    found
+}
+
+/// The requests of the routes that run a plugin, with the places in which authentication looks for their credential: those for which none runs
+/// come last, and APISIX counts an address there. `rest` are the places for requests without a route.
+fn apart(
+    entries: &[routes::Entry],
+    places: &[Places],
+    runs: &dyn Fn(usize) -> bool,
+    rest: Option<&Places>,
+) -> Vec<(Test, Places)> {
+    let mut kinds: Vec<&Places> = Vec::new();
+    let of_routes = places.iter().enumerate().filter(|(route, _)| runs(*route)).map(|(_, places)| places);
+    for kind in of_routes.chain(rest) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds.sort_by_key(|places| !places.finds_consumers);
+    let requests = |kind: &Places| {
+        let is_own = |route: usize| runs(route) && places.get(route) == Some(kind);
+        // Where it is not known that a route has a request, another's limits stay.
+        let known = entries.iter().filter(|entry| !entry.is_partial || is_own(entry.route));
+        let known = known.map(|entry| (&entry.requests, is_own(entry.route)));
+        Test::first_match(known.chain(rest.map(|rest| (&Test::Always, rest == kind))))
+    };
+    kinds.into_iter().map(|kind| (requests(kind), kind.clone())).collect()
+}
+
+/// Returns the places in which the plugins of a route, and those of global rules, look for a credential. The last one that runs names the
+/// consumer; those of a route run after global ones.
+fn places<'a>(route: Option<&Route<'a>>, roots: &[(usize, &'a Node)], notes: &mut Notes) -> Places {
+    let own: Vec<(usize, &Node)> = route.into_iter().flat_map(|route| owners(route, roots)).collect();
+    let global: Vec<(usize, &Node)> = roots
+        .iter()
+        .flat_map(|(file, root)| global_rules(root).into_iter().map(move |owner| (*file, owner)))
+        .collect();
+    let fields = |(file, owner): &(usize, &'a Node)| {
+        let file = *file;
         owner.get("plugins").unwrap_or(owner).fields().iter().map(move |field| (file, field))
     };
-    for (file, (name, place, config)) in all.into_iter().flat_map(fields) {
-        let known = AUTHENTICATION.iter().find(|(known, ..)| known == name);
-        let Some((_, header, parameter)) = known.filter(|_| !is_off(config)) else { continue };
-        found.finds_consumers = true;
-        if name == "multi-auth" {
-            let why = "where its plugins look for a credential is not read";
-            let instead = "Name the places in the `credential` of the policies";
-            notes.add(Note::at(file, place.line, name, why, instead));
-        }
-        if let Some((place, _)) = config.field("cookie") {
-            let why = "weir's `credential` does not read cookies, so tokens in a cookie are not told apart";
-            notes.add(Note::at(file, place.line, name, why, "Write `cookie` as the `subject`"));
-        }
-        if name == "hmac-auth" {
-            found.sign();
-        }
-        if name == "wolf-rbac" {
-            found.add("x-rbac-token", "");
-        }
-        let said = |field: &str, default: &str| match config.text_of(field) {
-            "" => default.to_owned(),
-            said => said.to_owned(),
+    let mut run = Vec::new();
+    for owners in [global, own] {
+        let all: Vec<_> = owners.iter().flat_map(fields).collect();
+        // The most particular of a name hides others.
+        let of_name = |row: &(&'static str, &'static str, &'static str)| {
+            let (file, (_, place, config)) = all.iter().find(|(_, (name, ..))| name == row.0)?;
+            (!is_off(config)).then_some((*row, *file, *place, config))
         };
-        found.add(&said("header", header), &said("query", parameter));
+        run.extend(AUTHENTICATION.iter().filter_map(of_name));
     }
+    let mut found = Places::default();
+    let Some(((name, header, parameter), file, place, config)) = run.pop() else { return found };
+    let mut note = |file, place: Place, name: &str, why: &str, instead: &str| {
+        notes.add(Note::at(file, place.line, name, why, instead));
+    };
+    for ((other, ..), file, place, _) in run.iter().filter(|((other, ..), ..)| *other != name) {
+        let why = format!(
+            "APISIX counts the consumer that {name} names, which each request needs, so weir reads the credential of that plugin only"
+        );
+        note(*file, *place, other, &why, "");
+    }
+    found.finds_consumers = true;
+    let said = |field: &str, default: &str| match config.text_of(field) {
+        "" => default.to_owned(),
+        said => said.to_owned(),
+    };
+    match name {
+        "multi-auth" => {
+            let why = "where its plugins look for a credential is not read";
+            note(file, place, name, why, "Name the places in the `credential` of the policies");
+        }
+        "hmac-auth" => found.sign(),
+        "ldap-auth-advanced" => found.add("proxy-authorization", ""),
+        "wolf-rbac" => found.add("x-rbac-token", ""),
+        _ => {}
+    }
+    // These read a cookie unless told otherwise, too.
+    let reads_cookie = config
+        .get("cookie")
+        .map_or_else(|| ["jwt-auth", "wolf-rbac"].contains(&name), |cookie| cookie.text() != Some(""));
+    if reads_cookie {
+        let why = "weir's `credential` does not read cookies, so tokens in a cookie are not told apart";
+        note(file, place, name, why, "Write `cookie` as the `subject`");
+    }
+    found.add(&said("header", header), &said("query", parameter));
     found
 }
 
@@ -311,6 +384,11 @@ fn plugins<'a>(file: usize, owner: &'a Node, notes: &mut Notes) -> Vec<Plugin<'a
             let why = "this plugin is not imported";
             notes.add(Note::at(file, place.line, name, why, "Write the policy by hand"));
             notes.read(config);
+        }
+        if name == "real-ip" && !is_off {
+            let why = "it changes the address that counts, and is not imported";
+            let instead = "Write `client_address: {header, trusted_networks}`";
+            notes.add(Note::at(file, place.line, name, why, instead));
         }
         if KINDS.contains(&name.as_str()) {
             notes.read(config);

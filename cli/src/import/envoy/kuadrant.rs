@@ -16,11 +16,15 @@ pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
     let why = "weir does not know Envoy's names of the routes, so the policies are for all requests, and count those of all routes together";
     writer.note(file, spec, "targetRef", why, "Write the hosts and paths of the target into `match`");
     let is_tokens = object.text_of("kind") == "TokenRateLimitPolicy";
+    // The `limits` of a Gateway are defaults.
+    let is_gateway = spec.get("targetRef").is_some_and(|target| target.text_of("kind") == "Gateway");
+    let why = "a policy of a route replaces them in Kuadrant, and weir applies both";
     for (field, why) in [
-        ("defaults", "a policy of a route replaces them in Kuadrant, and weir applies both"),
+        ("limits", why),
+        ("defaults", why),
         ("overrides", "they replace the policies of routes in Kuadrant, and weir applies both"),
     ] {
-        if spec.get(field).is_some() {
+        if spec.get(field).is_some() && (field != "limits" || is_gateway) {
             writer.note(file, spec, field, why, "Remove what does not apply");
         }
     }

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Envoy's filter local_ratelimit: its own token bucket, and those that routes and virtual hosts have in its place.
 
+use core::cmp::Reverse;
+
 use super::super::Object;
 use super::super::notes::{Note, Notes};
-use super::super::ratelimit::{note_chosen, note_patched, note_selector, number, patched, percent, routes};
+use super::super::ratelimit::{
+    is_where, note_chosen, note_differences, note_patched, note_selector, number, patched, percent, rank,
+    routes, typed,
+};
 use super::super::status::of_rejections;
 use super::super::test::Test;
 use super::{Writer, attribute};
@@ -16,50 +21,51 @@ const KNOWN: &str = "@type stat_prefix status token_bucket filter_enabled filter
 
 const TYPE: &str = "LocalRateLimit";
 
-/// Settings that routes and their tables have in place of the filter's own, none where they disable it, with their requests and their name.
-type Own<'a> = Vec<(Option<&'a Node>, Test, String)>;
+/// Settings that routes and their tables have in place of a filter's own.
+struct Own<'a> {
+    /// The name of the filter.
+    filter: &'a str,
+    /// None where they disable it.
+    config: Option<&'a Node>,
+    requests: Test,
+    name: String,
+}
 
 /// The filters and settings of one document of Envoy, or of one EnvoyFilter of Istio.
 struct Found<'a> {
     file: usize,
     name: &'a str,
-    /// The namespace of the proxies that have them, and the labels that these have at least; nothing is for all.
-    proxies: (&'a str, serde_json::Map<String, serde_json::Value>),
-    filters: Vec<(&'a Node, bool)>,
-    own: Own<'a>,
-}
-
-impl Found<'_> {
-    /// True if its settings are on all proxies that have those of `other`. Those of Istio's root namespace are for all namespaces.
-    fn is_where(&self, other: &Self) -> bool {
-        let ((namespace, labels), (others, more)) = (&self.proxies, &other.proxies);
-        ["", "istio-system", others].contains(namespace)
-            && labels.iter().all(|(name, value)| more.get(name) == Some(value))
-    }
+    root: &'a Node,
+    /// Their names and settings, and whether they are disabled.
+    filters: Vec<(&'a str, &'a Node, bool)>,
+    own: Vec<Own<'a>>,
 }
 
 /// The policies of the filters in documents of Envoy, and in EnvoyFilters of Istio. The settings that replace a filter's own may be in another
 /// document.
 pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
-    let (mut all, mut patches, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut all, mut patches, mut places, mut limited) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let filters = Filters::of(objects, writer.notes);
     for (number, object) in objects.iter().enumerate() {
         let is_patch = object.kind() == "EnvoyFilter";
         let name = if is_patch { object.metadata("name") } else { "all" };
-        let labels = object.root.at(&["spec", "workloadSelector", "labels"]).filter(|_| is_patch);
-        let labels = labels.and_then(|labels| labels.json().as_object().cloned()).unwrap_or_default();
-        let proxies = (if is_patch { object.metadata("namespace") } else { "" }, labels);
-        let mut found = Found { file: object.file, name, proxies, filters: Vec::new(), own: Vec::new() };
+        let root = object.root;
+        let mut found = Found { file: object.file, name, root, filters: Vec::new(), own: Vec::new() };
         let known = patches.len();
         object.root.walk(&mut |node| {
             let config = filter_in(node, writer.notes).filter(|config| !filters.is_chosen(config));
-            found.filters.extend(config.map(|config| (config, node.is_true("disabled"))));
+            let (filter, is_disabled) = (node.text_of("name"), node.is_true("disabled"));
+            found.filters.extend(config.map(|config| (filter, config, is_disabled)));
             let is_table = !node.list("virtual_hosts").is_empty();
             let own = if is_table { of_table(object.file, node, &filters, writer.notes) } else { Vec::new() };
             note_listener(object.file, node, !own.is_empty(), &mut places, writer.notes);
             found.own.extend(own);
-            if is_patch && node.get("patch").is_some() {
+            if is_patch && let Some(value) = node.at(&["patch", "value"]) {
+                let known = patches.len();
                 patch((object.file, number), node, &filters, &mut patches, writer);
+                if patches.len() > known || filter_in(value, writer.notes).is_some() {
+                    limited.push((object.file, root, node));
+                }
             }
         });
         if is_patch && !(found.filters.is_empty() && found.own.is_empty() && patches.len() == known) {
@@ -67,17 +73,21 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
         }
         all.push(found);
     }
-    let requests = selected(&patches, &all);
+    note_differences(&limited, writer.notes);
+    let requests = selected(&patches, &all, &filters);
     for (patch, requests) in patches.iter().zip(requests) {
         if let Some(found) = all.get_mut(patch.object) {
-            found.own.push((patch.config, requests, found.name.to_owned()));
+            let name = found.name.to_owned();
+            found.own.push(Own { filter: patch.filter, config: patch.config, requests, name });
         }
     }
-    let rest = |of: &Found<'_>| {
-        let own = all.iter().filter(|by| by.is_where(of)).flat_map(|by| &by.own);
-        Test::any_of(own.map(|(_, requests, _)| requests.clone())).negated()
+    let rest = |of: &Found<'_>, filter: &str| {
+        let own = all.iter().filter(|by| !by.own.is_empty() && is_where(by.root, of.root));
+        let own = own.flat_map(|by| &by.own);
+        filters.rest(own, filter)
     };
-    let rests: Vec<Test> = all.iter().map(rest).collect();
+    let rests = all.iter().map(|of| of.filters.iter().map(|(name, ..)| rest(of, name)).collect());
+    let rests: Vec<Vec<Test>> = rests.collect();
     // What Envoy has (`/config_dump`) names each of them twice.
     let mut seen = Vec::new();
     let mut is_new = |config: &Node, requests: &Test| {
@@ -86,8 +96,8 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
         seen.push(one);
         is_new
     };
-    for (Found { file, name, filters, own, .. }, rest) in all.into_iter().zip(rests) {
-        for (filter, is_disabled) in filters {
+    for (Found { file, name, filters, own, .. }, rests) in all.into_iter().zip(rests) {
+        for ((_, filter, is_disabled), rest) in filters.into_iter().zip(rests) {
             writer.notes.read(filter);
             if is_disabled {
                 let why = "the filter is disabled where a route has no settings of its own, so its own are not imported";
@@ -96,7 +106,7 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
                 policy(file, filter, (name, &rest), writer);
             }
         }
-        for (config, requests, name) in own {
+        for Own { config, requests, name, .. } in own {
             let Some(config) = config else { continue };
             writer.notes.read(config);
             if is_new(config, &requests) {
@@ -155,6 +165,17 @@ impl<'a> Filters<'a> {
         Self { names, chosen }
     }
 
+    /// True if settings under these names may be for one filter: that of both, or one that is not known.
+    fn may_be_one(&self, one: &str, other: &str) -> bool {
+        one == other || !(self.names.contains(&one) && self.names.contains(&other))
+    }
+
+    /// The requests without settings of their own for this filter.
+    fn rest<'b>(&self, own: impl Iterator<Item = &'b Own<'b>>, filter: &str) -> Test {
+        let own = own.filter(|own| self.may_be_one(own.filter, filter));
+        Test::any_of(own.map(|own| own.requests.clone())).negated()
+    }
+
     fn is_chosen(&self, config: &Node) -> bool {
         self.chosen.iter().any(|(_, other)| core::ptr::eq(*other, config))
     }
@@ -162,10 +183,7 @@ impl<'a> Filters<'a> {
 
 /// The types of Envoy that let a matcher choose if a filter runs, or which one.
 fn chooser(config: &Node) -> Option<&Node> {
-    let (kind, inner) = match config.type_name() {
-        "TypedStruct" => (config.text_of("type_url"), config.get("value")?),
-        _ => (config.text_of("@type"), config),
-    };
+    let (kind, inner) = typed(config);
     let kind = kind.rsplit('.').next().unwrap_or_default();
     ["ExtensionWithMatcher", "Composite", "ExecuteFilterAction"].contains(&kind).then_some(inner)
 }
@@ -204,17 +222,20 @@ fn filter_in<'a>(entry: &'a Node, notes: &mut Notes) -> Option<&'a Node> {
 
 /// The settings of the filter: this value, or what a TypedStruct has inside. Filters of other protocols have the same name.
 fn settings<'a>(config: &'a Node, notes: &mut Notes) -> Option<&'a Node> {
-    let is_it = |kind: &str| kind.contains(".http.") && kind.rsplit('.').next() == Some(TYPE);
-    if config.type_name() == "TypedStruct" {
-        let inner = config.get("value").filter(|_| is_it(config.text_of("type_url")))?;
+    let (kind, inner) = typed(config);
+    let is_it = kind.contains(".http.") && kind.rsplit('.').next() == Some(TYPE);
+    if is_it && !core::ptr::eq(inner, config) {
         notes.read(config);
-        return Some(inner);
     }
-    is_it(config.text_of("@type")).then_some(config)
+    is_it.then_some(inner)
 }
 
-/// The settings of the filter at a route, a virtual host or a table of them; none if they disable it.
-fn all_settings<'a>(node: &'a Node, filters: &Filters<'_>, notes: &mut Notes) -> Vec<Option<&'a Node>> {
+/// The settings of filters at a route, a virtual host or a table of them, with the filters' names; none if they disable it.
+fn all_settings<'a>(
+    node: &'a Node,
+    filters: &Filters<'_>,
+    notes: &mut Notes,
+) -> Vec<(&'a str, Option<&'a Node>)> {
     let configs = node.get("typed_per_filter_config").map(Node::fields).unwrap_or_default();
     let of = |(name, _, config): &'a (String, Place, Node)| {
         let is_wrapped = config.type_name() == "FilterConfig";
@@ -226,17 +247,14 @@ fn all_settings<'a>(node: &'a Node, filters: &Filters<'_>, notes: &mut Notes) ->
         if is_it {
             notes.read(config);
         }
-        is_it.then_some(found.filter(|_| !is_disabled))
+        is_it.then_some((name.as_str(), found.filter(|_| !is_disabled)))
     };
     configs.iter().filter_map(of).collect()
 }
 
 /// The settings in a table of routes: those of a route replace those of its virtual host, and these those of the table.
-fn of_table<'a>(file: usize, table: &'a Node, filters: &Filters<'_>, notes: &mut Notes) -> Own<'a> {
-    let (mut own, mut by_match): (Own<'_>, Option<Vec<Vec<Test>>>) = (Vec::new(), None);
-    let all_of = |own: &Own<'_>, above: usize| {
-        Test::any_of(own.iter().skip(above).map(|(_, requests, _)| requests.clone())).negated()
-    };
+fn of_table<'a>(file: usize, table: &'a Node, filters: &Filters<'_>, notes: &mut Notes) -> Vec<Own<'a>> {
+    let (mut own, mut by_match): (Vec<Own<'_>>, Option<Vec<Vec<Test>>>) = (Vec::new(), None);
     // Several routes may have one name, also in different virtual hosts.
     let all_routes = || table.list("virtual_hosts").iter().flat_map(|host| host.list("routes"));
     let is_repeated =
@@ -244,7 +262,7 @@ fn of_table<'a>(file: usize, table: &'a Node, filters: &Filters<'_>, notes: &mut
     for (place, host) in table.list("virtual_hosts").iter().enumerate() {
         let above = own.len();
         for (number, route) in host.list("routes").iter().enumerate() {
-            for config in all_settings(route, filters, notes) {
+            for (filter, config) in all_settings(route, filters, notes) {
                 let mut name = route.text_of("name").to_owned();
                 let requests = if name.is_empty() || is_repeated(&name) {
                     // Envoy does not say which route it is, so its `match` does.
@@ -256,17 +274,22 @@ fn of_table<'a>(file: usize, table: &'a Node, filters: &Filters<'_>, notes: &mut
                 } else {
                     attribute(["xds", "route_name"], "exact", &name)
                 };
-                own.push((config, requests, name));
+                own.push(Own { filter, config, requests, name });
             }
         }
-        for config in all_settings(host, filters, notes) {
-            let name = host.text_of("name");
-            let requests = attribute(["xds", "virtual_host_name"], "exact", name).and(all_of(&own, above));
-            own.push((config, requests, name.to_owned()));
+        let level = own.len();
+        for (filter, config) in all_settings(host, filters, notes) {
+            let name = host.text_of("name").to_owned();
+            let routes = own.iter().take(level).skip(above);
+            let requests = attribute(["xds", "virtual_host_name"], "exact", &name);
+            let requests = requests.and(filters.rest(routes, filter));
+            own.push(Own { filter, config, requests, name });
         }
     }
-    for config in all_settings(table, filters, notes) {
-        own.push((config, all_of(&own, 0), String::from("routes")));
+    let level = own.len();
+    for (filter, config) in all_settings(table, filters, notes) {
+        let requests = filters.rest(own.iter().take(level), filter);
+        own.push(Own { filter, config, requests, name: String::from("routes") });
     }
     own
 }
@@ -276,8 +299,8 @@ struct Patch<'a> {
     /// The number of its document.
     object: usize,
     node: &'a Node,
+    filter: &'a str,
     config: Option<&'a Node>,
-    is_of_host: bool,
     host: &'a str,
     route: &'a str,
 }
@@ -293,23 +316,25 @@ fn patch<'a>(
     let host = node.at(&["match", "routeConfiguration", "vhost"]);
     let route = host.and_then(|host| host.get("route"));
     let name = |of: Option<&'a Node>| of.map(|of| of.text_of("name")).unwrap_or_default();
-    for config in all_settings(value, filters, writer.notes) {
+    for (filter, config) in all_settings(value, filters, writer.notes) {
         note_patched(node, file, writer.notes);
-        let is_of_host = node.text_of("applyTo") == "VIRTUAL_HOST";
-        found.push(Patch { object, node, config, is_of_host, host: name(host), route: name(route) });
+        found.push(Patch { object, node, filter, config, host: name(host), route: name(route) });
     }
 }
 
-/// The requests of each patch: the settings of a route replace those of its virtual host, and a later patch replaces an earlier one.
-fn selected(patches: &[Patch<'_>], all: &[Found<'_>]) -> Vec<Test> {
+/// The requests of each patch: the settings of a route replace those of its virtual host, and these those of the table; a later patch replaces
+/// an earlier one.
+fn selected(patches: &[Patch<'_>], all: &[Found<'_>], filters: &Filters<'_>) -> Vec<Test> {
     let is_where = |one: &Patch<'_>, other: &Patch<'_>| {
-        all.get(one.object).zip(all.get(other.object)).is_some_and(|(one, other)| one.is_where(other))
+        let objects = all.get(one.object).zip(all.get(other.object));
+        objects.is_some_and(|(one, other)| is_where(one.root, other.root))
     };
     let requests = |of: &Patch<'_>| patched(of.node);
     let are_one = |one: &str, other: &str| one == other || one.is_empty() || other.is_empty();
     let all = patches.iter().enumerate().map(|(number, own)| {
         let wins = |(other_number, other): &(usize, &Patch<'_>)| {
-            (!other.is_of_host, *other_number) > (!own.is_of_host, number)
+            (Reverse(rank(other.node)), *other_number) > (Reverse(rank(own.node)), number)
+                && filters.may_be_one(other.filter, own.filter)
                 && are_one(other.host, own.host)
                 && are_one(other.route, own.route)
                 && is_where(other, own)

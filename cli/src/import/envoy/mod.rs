@@ -44,13 +44,17 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let has_gateways = gateways.len() > 1;
     let mut writer =
         Writer { notes: &mut notes, files: &names, names: Vec::new(), made: Vec::new(), has_gateways };
-    let own = Test::any_of(objects.iter().flat_map(traffic::replaced));
-    let is_policy =
-        |kind: &str| ["BackendTrafficPolicy", "RateLimitPolicy", "TokenRateLimitPolicy"].contains(&kind);
+    let own = traffic::KINDS
+        .map(|kind| Test::any_of(objects.iter().flat_map(|object| traffic::replaced(object, kind))));
+    let is_policy = |kind: &str| {
+        ["BackendTrafficPolicy", "ClientTrafficPolicy", "RateLimitPolicy", "TokenRateLimitPolicy"]
+            .contains(&kind)
+    };
     let (of_policies, others): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| is_policy(object.kind()));
     for object in of_policies {
         match object.kind() {
+            "ClientTrafficPolicy" => traffic::note_headers(object.file, object.root, &mut writer),
             "BackendTrafficPolicy" => traffic::import(object.file, object.root, &own, &mut writer),
             _ => kuadrant::import(object.file, object.root, &mut writer),
         }

@@ -17,15 +17,19 @@ struct Rule<'a> {
     parts: Vec<Tree>,
 }
 
-/// The policies of a BackendTrafficPolicy. `own` are the requests of routes that have a policy of their own, in place of the Gateway's.
-pub fn import(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) {
+/// The kinds of rules.
+pub const KINDS: [&str; 2] = ["global", "local"];
+
+/// The policies of a BackendTrafficPolicy. `own` are the requests of routes that have rules of their own, in place of the Gateway's, for each
+/// kind.
+pub fn import(file: usize, object: &Node, own: &[Test; 2], writer: &mut Writer<'_>) {
     let limit = object.at(&["spec", "rateLimit"]);
     let Some(limit) = limit else { return };
     writer.notes.unread(file, limit, "type global local");
-    let target = target(file, object, own, writer);
     let name = object.at(&["metadata"]).map(|metadata| metadata.text_of("name")).unwrap_or_default();
     let kind_only = limit.text_of("type").to_ascii_lowercase();
-    for (kind, is_local) in [("global", false), ("local", true)] {
+    for (kind, own) in KINDS.into_iter().zip(own) {
+        let (is_local, target) = (kind == "local", target(file, object, own, writer));
         // With `type`, Envoy Gateway reads only this kind.
         if !kind_only.is_empty() && kind_only != kind {
             if limit.get(kind).is_some_and(|of| !of.list("rules").is_empty()) {
@@ -43,6 +47,15 @@ pub fn import(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) {
             let why = "each Envoy counts for itself, and all proxies with weir count together";
             let instead = "Multiply the limits by the number of Envoys if they were meant for one of them";
             writer.note(file, limit, "local", why, instead);
+            let spec = object.get("spec").filter(|spec| spec.text_of("mergeType") == "StrategicMerge");
+            if let Some(spec) = spec {
+                let why = "Envoy Gateway leaves out the Gateway's local rule without `clientSelectors`, and weir applies it, too";
+                writer.note(file, spec, "mergeType", why, "Exclude the route in the `match` of its policy");
+            }
+        } else if rules.iter().any(|rule| !rule.node.is_true("shared")) {
+            let why =
+                "Envoy Gateway counts a rule without `shared` for each listener, and weir for all together";
+            writer.note(file, limit, "global", why, "Multiply the limit if a route has several listeners");
         }
         // A local rule without selectors is for the requests that no other rule selects.
         let selected = rules.iter().filter(|rule| !selectors(rule.node).is_empty());
@@ -56,9 +69,23 @@ pub fn import(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) {
     }
 }
 
-/// The requests of the routes that a policy replaces the Gateway's for: with `mergeType`, both apply.
-pub fn replaced(object: &Object<'_>) -> Vec<Test> {
-    let spec = object.root.get("spec").filter(|spec| spec.get("mergeType").is_none());
+/// Notes a ClientTrafficPolicy that switches off the headers of limits.
+pub fn note_headers(file: usize, object: &Node, writer: &mut Writer<'_>) {
+    let headers =
+        object.at(&["spec", "headers"]).filter(|headers| headers.is_true("disableRateLimitHeaders"));
+    if let Some(headers) = headers {
+        let why = "Envoy Gateway then sends none, and weir sends them";
+        writer.note(file, headers, "disableRateLimitHeaders", why, "Write `response: {headers: none}`");
+    }
+}
+
+/// The requests of the routes whose policy replaces the Gateway's rules of this kind: merged as JSON, a list replaces the other; merged
+/// strategically, both apply.
+pub fn replaced(object: &Object<'_>, kind: &str) -> Vec<Test> {
+    let spec = object.root.get("spec").filter(|spec| match spec.text_of("mergeType") {
+        "JSONMerge" => spec.at(&["rateLimit", kind, "rules"]).is_some(),
+        _ => spec.get("mergeType").is_none(),
+    });
     let spec = spec.filter(|_| object.kind() == "BackendTrafficPolicy");
     let refs = spec.map(refs).unwrap_or_default();
     let whole = refs.into_iter().filter(|of| of.get("sectionName").is_none());
@@ -99,8 +126,7 @@ fn target(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) -> Te
     for of in refs(spec) {
         writer.notes.unread(file, of, "group kind name namespace sectionName");
         if of.get("sectionName").is_some() {
-            let why =
-                "the policies are for all of the target, because weir does not know the number of a section";
+            let why = "weir does not know the number of a section, so the policies are for all of the target, and apply beside those of its Gateway";
             writer.note(file, of, "sectionName", why, "Test the whole name of Envoy's route in `match`");
         }
         if of.text_of("kind") == "Gateway" && writer.has_gateways {
@@ -113,7 +139,12 @@ fn target(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) -> Te
                 "Import the policies of each Gateway alone, and load weir in it",
             );
         }
-        routes.push(route(of, namespace).unwrap_or_else(|| own.clone().negated()));
+        let route = route(of, namespace);
+        if route.is_none() && of.text_of("kind") != "Gateway" {
+            let why = "weir does not know which requests belong to this kind, so the policies are for all";
+            writer.note(file, of, "kind", why, "Test the `route` in `match`");
+        }
+        routes.push(route.unwrap_or_else(|| own.clone().negated()));
     }
     if routes.is_empty() { Test::Always } else { Test::any_of(routes) }
 }
@@ -183,7 +214,9 @@ impl Rule<'_> {
                 "header" => header_source(name),
                 _ => Some(Source::Value(field, Map::from([("name", name.into())]))),
             };
-            return self.parts.extend(source.and_then(|source| source.part()));
+            let Some(source) = source else { return };
+            self.requests = self.requests.clone().and(source.is_there());
+            return self.parts.extend(source.part());
         }
         let (test, text) = match kind {
             "RegularExpression" => ("regex", expression(file, of, writer)),

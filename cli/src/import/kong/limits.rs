@@ -24,19 +24,38 @@ const PERIODS: [(&str, &str, &str); 6] = [
 
 /// The fields of a plugin, and of its `config`, that are imported, or that weir handles in its own way. weir's `store` replaces those for
 /// Redis.
-const PLUGIN: &str = "name config _config enabled route service protocols id tags created_at updated_at instance_name ordering partials";
+const PLUGIN: &str = "name config _config enabled route service protocols id tags created_at updated_at instance_name partials";
 const KNOWN: &str = "second minute hour day month year limit window_size window_type identifier limit_by header_name path policy strategy \
     fault_tolerant hide_client_headers error_code error_message sync_rate namespace redis* dictionary_name lock_dictionary_name \
     disable_penalty retry_after_jitter_max=0 enforce_consumer_groups=false";
 
+/// Headers that Kong's authentication writes: they name the consumer.
+const CONSUMER_HEADERS: [&str; 5] = [
+    "x-consumer-id",
+    "x-consumer-custom-id",
+    "x-consumer-username",
+    "x-credential-identifier",
+    "x-anonymous-consumer",
+];
+
 /// weir's longest window, in milliseconds.
 const LONGEST: u64 = 366 * 86_400_000;
+
+/// True if a plugin counts what authentication names, which is Kong's default.
+pub fn is_by_consumer(plugin: &Node) -> bool {
+    let of = |field: &str| plugin.at(&["config", field]).and_then(Node::text);
+    let header = name_of_header(of("header_name").unwrap_or_default());
+    match of("limit_by").or(of("identifier")) {
+        Some("header") => CONSUMER_HEADERS.contains(&header.as_str()),
+        by => by.is_none_or(|by| ["consumer", "credential"].contains(&by)),
+    }
+}
 
 /// The policies of a plugin: of requests that lack what Kong counts by, it counts those of an address.
 pub fn policies(
     plugin: &Plugin<'_>,
     (name, comment): (&str, String),
-    (requests, places, service): (&Test, &Places, Option<&str>),
+    (groups, service): (&[(Places, Test)], Option<&str>),
     take: &mut dyn FnMut(String) -> String,
     notes: &mut Notes,
 ) -> Vec<Map> {
@@ -64,21 +83,30 @@ pub fn policies(
     }
     let response = response(config, &mut note);
     let denies = config.get("fault_tolerant").is_some() && !config.is_true("fault_tolerant");
-    let mut made = Vec::new();
-    for (part, requests) in subjects(config, is_advanced, (requests, places, service), &mut note) {
+    // rate-limiting-advanced counts locally, too, where Redis does not answer.
+    let is_local = is_advanced || matches!(config.text_of("policy"), "local" | "");
+    let on_failure = if is_local { Some("local") } else { denies.then_some("deny") };
+    let mut made: Vec<Map> = Vec::new();
+    for (part, requests) in subjects(config, is_advanced, (groups, service), &mut note) {
         let mut policy = Map::new();
-        let ending = if made.is_empty() { "" } else { "-address" };
+        let ending = if made.is_empty() || part != address() { "" } else { "-address" };
         policy.commented("name", vec![comment.clone()], take(format!("{name}{ending}")));
+        // A consumer may have one credential for several groups.
+        let is_credential = part.get("credential").is_some();
+        let first = made.first().filter(|_| is_credential).and_then(|first| first.get("name").cloned());
         if requests != Test::Always {
             policy.set("match", requests.condition());
         }
         policy.set("subject", vec![Tree::from(part)]);
         policy.set("limits", limits.iter().cloned().map(Tree::from).collect::<Vec<_>>());
-        if denies {
-            policy.set("on_failure", "deny");
+        if let Some(on_failure) = on_failure {
+            policy.set("on_failure", on_failure);
         }
         if !response.is_empty() {
             policy.set("response", response.clone());
+        }
+        if let Some(first) = first {
+            policy.set("counters", first);
         }
         made.push(policy);
     }
@@ -165,15 +193,21 @@ fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
     found
 }
 
+pub fn address() -> Map {
+    Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())])
+}
+
 /// Returns the subjects that the plugin counts by, each with its requests.
 fn subjects(
     config: &Node,
     is_advanced: bool,
-    (requests, places, service): (&Test, &Places, Option<&str>),
+    (groups, service): (&[(Places, Test)], Option<&str>),
     note: &mut dyn FnMut(&str, &str, &str),
 ) -> Vec<(Map, Test)> {
     let field = if is_advanced { "identifier" } else { "limit_by" };
-    let address = || Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())]);
+    // Only a plugin that counts consumers has several groups.
+    let Some((_, requests)) = groups.first() else { return Vec::new() };
+    let finds_consumers = groups.iter().any(|(places, _)| places.finds_consumers);
     let literal = |text: &str| Map::from([("literal", text.into())]);
     match config.text_of(field) {
         "ip" => vec![(address(), requests.clone())],
@@ -181,8 +215,11 @@ fn subjects(
         "header" if config.text_of("header_name").eq_ignore_ascii_case("host") => {
             vec![(Map::from([("host", Map::new().into())]), requests.clone())]
         }
-        "header" => {
+        "header" if !finds_consumers => {
             let name = name_of_header(config.text_of("header_name"));
+            if let Some(why) = Notes::of_header(&format!("http_{}", name.replace('-', "_"))) {
+                note("header_name", why, "Name in the `subject` what tells clients apart");
+            }
             let is_there = Map::from([("name", name.as_str().into()), ("present", true.into())]);
             let is_there = Test::Value("header", is_there);
             let header = Map::from([("name", name.into())]);
@@ -209,23 +246,23 @@ fn subjects(
             vec![(literal("consumer-group"), requests.clone())]
         }
         // Kong's default is the consumer.
-        _ if !places.finds_consumers => {
-            let why = "Kong counts an address where no authentication names a consumer, and these files have none for its requests";
-            note(field, why, "If another file has it, import both");
-            vec![(address(), requests.clone())]
-        }
         _ => {
-            let why = "Kong counts what its authentication names, and an address without it; weir counts each credential, and those without one \
-                together";
-            note(
-                field,
-                why,
-                "If a consumer has several credentials, name what is the same, such as `jwt_claim`",
-            );
-            if let Some((why, instead)) = places.note() {
+            if groups.iter().any(|(places, _)| !places.finds_consumers) {
+                let why = "Kong counts an address where no authentication names a consumer, and these files have none for (some of) its requests";
+                note(field, why, "If another file has it, import both");
+            }
+            if finds_consumers {
+                let why = "Kong counts what its authentication names, and an address without it; weir counts each credential, and those without one \
+                    together";
+                let instead =
+                    "If a consumer has several credentials, name what is the same, such as `jwt_claim`";
                 note(field, why, instead);
             }
-            vec![(places.part(), requests.clone())]
+            for (why, instead) in groups.iter().flat_map(|(places, _)| places.notes()) {
+                note(field, why, instead);
+            }
+            let part = |places: &Places| if places.finds_consumers { places.part() } else { address() };
+            groups.iter().map(|(places, requests)| (part(places), requests.clone())).collect()
         }
     }
 }

@@ -48,23 +48,24 @@ const OTHERS: [&str; 5] = [
     "request-size-limiting",
 ];
 
-/// Plugins that find consumers, and the headers and query parameters in which they look for a credential unless told otherwise.
+/// Plugins that find consumers, in the order in which they run, and the headers and query parameters in which they look for a credential unless
+/// told otherwise.
 const AUTHENTICATION: [(&str, &[&str], &[&str]); 15] = [
+    ("session", &[], &[]),
+    ("oauth2-introspection", &["authorization"], &["access_token"]),
+    ("mtls-auth", &[], &[]),
+    ("header-cert-auth", &[], &[]),
+    ("jwt", &["authorization"], &["jwt"]),
+    ("oauth2", &["authorization"], &["access_token"]),
     ("key-auth", &["apikey"], &["apikey"]),
     ("key-auth-enc", &["apikey"], &["apikey"]),
-    ("jwt", &["authorization"], &["jwt"]),
-    ("basic-auth", &["authorization", "proxy-authorization"], &[]),
-    ("hmac-auth", &["authorization", "proxy-authorization"], &[]),
     ("ldap-auth", &["authorization", "proxy-authorization"], &[]),
     ("ldap-auth-advanced", &["authorization", "proxy-authorization"], &[]),
-    ("oauth2", &["authorization"], &["access_token"]),
-    ("oauth2-introspection", &["authorization"], &["access_token"]),
+    ("basic-auth", &["authorization", "proxy-authorization"], &[]),
     ("openid-connect", &["authorization"], &[]),
+    ("hmac-auth", &["authorization", "proxy-authorization"], &[]),
     ("jwt-signer", &["authorization"], &[]),
-    ("header-cert-auth", &[], &[]),
-    ("mtls-auth", &[], &[]),
     ("saml", &[], &[]),
-    ("session", &[], &[]),
 ];
 
 /// A plugin, and what it is for: a route, a service, or all.
@@ -102,7 +103,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let roots = super::roots_of(&files, &made);
     let mut gateway = Gateway::default();
     roots.iter().for_each(|(file, root)| gateway.add_services(*file, root));
-    roots.iter().for_each(|(file, root)| gateway.add_routes(*file, root));
+    roots.iter().for_each(|(file, root)| gateway.add_routes(*file, root, &mut notes));
     roots.iter().for_each(|(file, root)| gateway.add_plugins(*file, root, &mut notes));
     // Kong migrates these formats, in which an expression looks like any other path.
     let is_old = |file: usize| {
@@ -113,9 +114,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let entries = routes::entries(&gateway.routes, (&is_old, &|route| gateway.is_off(route)), &mut notes);
     let (mut policies, mut names, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     for (number, plugin) in gateway.plugins.iter().enumerate() {
-        let places = gateway.places(plugin, &mut notes);
         let scopes = gateway.scopes(plugin);
-        if gateway.requests(number, &entries, None).is_never() {
+        if gateway.requests(&entries, &|route| gateway.runs(number, route, None)).is_never() {
             let why = "no request has it: each of its routes has a plugin of its own or is of a service that is off, or it has none";
             notes.add(Note::at(plugin.file, plugin.node.place.line, plugin.node.text_of("name"), why, ""));
             continue;
@@ -132,10 +132,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             ));
         }
         for service in scopes {
-            let requests = gateway.requests(number, &entries, service);
-            if requests.is_never() {
-                continue;
-            }
+            let groups = gateway.groups(number, &entries, service, &mut notes);
             let scope = gateway.name(plugin, service.flatten());
             let file = files.get(plugin.file).map(|file| file.name.as_str()).unwrap_or_default();
             let comment =
@@ -149,7 +146,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let mut made = limits::policies(
                 plugin,
                 (&name_of(&scope), comment),
-                (&requests, &places, counted),
+                (&groups, counted),
                 &mut names_taken,
                 &mut notes,
             );
@@ -190,7 +187,7 @@ fn complete(node: &mut Node, shared: &Node) {
 fn share<'a>(
     plugin: &Plugin<'a>,
     made: &mut [Map],
-    shared: &mut Vec<(&'a Node, Vec<Tree>)>,
+    shared: &mut Vec<(&'a Node, Vec<(bool, Tree)>)>,
     notes: &mut Notes,
 ) {
     let Some(config) = plugin.node.get("config") else { return };
@@ -198,19 +195,26 @@ fn share<'a>(
     if namespace.is_empty() {
         return;
     }
-    let same = |(of, _): &&(&Node, _)| of.text_of("namespace") == namespace;
-    if let Some((_, names)) = shared.iter().filter(same).find(|(of, _)| of.json() == config.json()) {
-        made.iter_mut().zip(names).for_each(|(policy, name)| {
-            policy.set("counters", name.clone());
-        });
+    let is_same = |of: &Node| of.text_of("namespace") == namespace;
+    // Credentials and addresses are counted apart, and not each plugin has both.
+    let kind = |policy: &Map| policy.get("subject") == Some(&vec![Tree::from(limits::address())].into());
+    let named = |policy: &Map| Some((kind(policy), policy.get("name")?.clone()));
+    let known = shared.iter_mut().find(|(of, _)| is_same(of) && of.json() == config.json());
+    if let Some((_, names)) = known {
+        for policy in made {
+            match names.iter().find(|(of, _)| *of == kind(policy)) {
+                Some((_, name)) => policy.replace("counters", name.clone()),
+                None => names.extend(named(policy)),
+            }
+        }
         return;
     }
-    if shared.iter().any(|other| same(&other)) {
+    if shared.iter().any(|(of, _)| is_same(of)) {
         let why = "Kong counts the plugins of one namespace together; these differ, so each policy counts by itself";
         let line = config.place_of("namespace").line;
         notes.add(Note::at(plugin.file, line, "namespace", why, "Give them the same limits and `counters`"));
     }
-    shared.push((config, made.iter().filter_map(|policy| policy.get("name").cloned()).collect()));
+    shared.push((config, made.iter().filter_map(named).collect()));
 }
 
 impl<'a> Gateway<'a> {
@@ -226,10 +230,17 @@ impl<'a> Gateway<'a> {
         }
     }
 
-    fn add_routes(&mut self, file: usize, root: &'a Node) {
+    fn add_routes(&mut self, file: usize, root: &'a Node, notes: &mut Notes) {
         for route in root.list("routes") {
             self.routes.push((file, route));
-            self.services_of.push(named(&self.services, &reference(route, "service")));
+            let name = reference(route, "service");
+            let service = named(&self.services, &name);
+            if service.is_none() && !name.is_empty() {
+                let why = format!("the files have no service {name:?}");
+                let instead = "If it limits, import the file that has it, too";
+                notes.add(Note::at(file, route.place_of("service").line, "service", why, instead));
+            }
+            self.services_of.push(service);
         }
     }
 
@@ -261,7 +272,10 @@ impl<'a> Gateway<'a> {
     ) {
         let name = plugin.text_of("name");
         if OTHERS.contains(&name) {
-            let instead = "See docs/migration.md for what does the same";
+            let instead = match name {
+                "ai-rate-limiting-advanced" => "See docs/migration.md for what does the same",
+                _ => "Write the policy by hand",
+            };
             notes.add(Note::at(file, plugin.place.line, name, "this plugin is not imported", instead));
             return notes.read(plugin);
         }
@@ -310,60 +324,42 @@ impl<'a> Gateway<'a> {
         plugin.route.is_none_or(|of| of == route) && plugin.service.is_none_or(|of| Some(of) == service)
     }
 
-    /// Returns the places in which the plugins for the same requests look for a credential.
-    fn places(&self, plugin: &Plugin<'_>, notes: &mut Notes) -> Places {
-        let mut found = Places::default();
-        let by = |field: &str| plugin.node.at(&["config", field]).and_then(Node::text);
-        let by = by("limit_by").or(by("identifier")).unwrap_or("consumer");
-        if !["consumer", "credential"].contains(&by) {
-            return found;
-        }
-        for auth in &self.authentication {
-            let is_same = self.routes.is_empty()
-                || (0..self.routes.len())
-                    .any(|route| self.applies(auth, route) && self.applies(plugin, route));
-            let known = AUTHENTICATION.iter().find(|(name, ..)| *name == auth.node.text_of("name"));
-            let (Some((_, headers, query)), true) = (known, is_same) else { continue };
-            found.finds_consumers = true;
-            let config = auth.node.get("config").unwrap_or(auth.node);
-            let is_on = |field: &str| config.get(field).is_none() || config.is_true(field);
-            let of = |field, fields: [&str; 3], defaults: &[&'static str]| {
-                // A name, or a list of them, which may be empty.
-                let own =
-                    fields.iter().filter_map(|name| config.get(name)).find_map(|of| match &of.content {
-                        Content::List(items) => Some(items.iter().filter_map(Node::text).collect::<Vec<_>>()),
-                        _ => of.text().map(|name| vec![name]),
-                    });
-                if is_on(field) { own.unwrap_or_else(|| defaults.to_vec()) } else { Vec::new() }
+    /// The requests of a plugin, or those of a service among them, with the places in which authentication looks for their credential: those for
+    /// which none runs come last, and Kong counts an address there.
+    fn groups(
+        &self,
+        number: usize,
+        entries: &[Entry],
+        service: Option<Option<usize>>,
+        notes: &mut Notes,
+    ) -> Vec<(Places, Test)> {
+        let Some(plugin) = self.plugins.get(number) else { return Vec::new() };
+        let mut groups: Vec<(Places, Vec<usize>)> = Vec::new();
+        let is_by_consumer = limits::is_by_consumer(plugin.node);
+        if is_by_consumer && self.routes.is_empty() {
+            let is_same = |auth: &&Plugin<'_>| {
+                plugin.service.is_none() || auth.service.is_none() || auth.service == plugin.service
             };
-            let names = of("key_in_header", ["key_names", "header_names", "auth_header_name"], headers);
-            names.iter().for_each(|name| found.add(name, ""));
-            let names = of("key_in_query", ["key_names", "uri_param_names", ""], query);
-            names.iter().for_each(|name| found.add("", name));
-            if known.is_some_and(|(name, ..)| *name == "hmac-auth") {
-                found.sign();
-            }
-            if let Some((place, _)) =
-                config.field("cookie_names").filter(|(_, names)| !names.items().is_empty())
-            {
-                let why =
-                    "weir's `credential` does not read cookies, so tokens in a cookie are not told apart";
-                notes.add(Note::at(
-                    auth.file,
-                    place.line,
-                    "cookie_names",
-                    why,
-                    "Write `cookie` as the `subject`",
-                ));
-            }
-            if config.is_true("key_in_body") {
-                let why = "weir's `credential` does not read bodies, so keys in a body are not told apart";
-                let instead = "Write `body_form` or `body_json` as the `subject`";
-                let line = config.place_of("key_in_body").line;
-                notes.add(Note::at(auth.file, line, "key_in_body", why, instead));
+            return vec![(places(self.authentication.iter().filter(is_same), notes), Test::Always)];
+        }
+        let run = |route: &usize| self.runs(number, *route, service) && !self.is_off(*route);
+        for route in (0..self.routes.len()).filter(run) {
+            let of_route = self.authentication.iter().filter(|auth| self.applies(auth, route));
+            let places = if is_by_consumer { places(of_route, notes) } else { Places::default() };
+            match groups.iter_mut().find(|(known, _)| *known == places) {
+                Some((_, routes)) => routes.push(route),
+                None => groups.push((places, vec![route])),
             }
         }
-        found
+        if self.routes.is_empty() {
+            groups.push((Places::default(), Vec::new()));
+        }
+        groups.sort_by_key(|(places, _)| !places.finds_consumers);
+        let groups = groups.into_iter().map(|(places, routes)| {
+            // They are in order.
+            (places, self.requests(entries, &|route| routes.binary_search(&route).is_ok()))
+        });
+        groups.filter(|(_, requests)| !requests.is_never()).collect()
     }
 
     /// The services for which a plugin counts apart; `None` stands for all together, and `Some(None)` for routes without a service.
@@ -389,23 +385,23 @@ impl<'a> Gateway<'a> {
         Some(self.services.get(number?).and_then(|node| name_in(node)).unwrap_or("service"))
     }
 
-    /// The requests that a plugin is for, or those of a service among them: of the plugins of one kind, Kong runs the one that is most
-    /// particular.
-    fn requests(&self, plugin: usize, entries: &[Entry], of_service: Option<Option<usize>>) -> Test {
-        let Some(own) = self.plugins.get(plugin) else { return Test::NEVER };
+    /// True if a plugin runs for the requests of a route, which may have to be of this service: of the plugins of one kind, Kong runs the one that
+    /// is most particular.
+    fn runs(&self, plugin: usize, route: usize, of_service: Option<Option<usize>>) -> bool {
+        let Some(own) = self.plugins.get(plugin) else { return false };
+        let service = self.services_of.get(route).copied().flatten();
+        let is_same = |of: &Plugin<'_>| of.node.text_of("name") == own.node.text_of("name");
+        let all = self.plugins.iter().enumerate().filter(|(_, of)| is_same(of) && self.applies(of, route));
+        let first = all.min_by_key(|(number, of)| (of.particular(), *number));
+        of_service.is_none_or(|of| of == service) && first.is_some_and(|(number, _)| number == plugin)
+    }
+
+    /// The requests of the routes for whose numbers `runs` is true.
+    fn requests(&self, entries: &[Entry], runs: &dyn Fn(usize) -> bool) -> Test {
         if self.routes.is_empty() {
             return Test::Always;
         }
-        let runs = |route: usize| {
-            let service = self.services_of.get(route).copied().flatten();
-            let is_same = |of: &Plugin<'_>| of.node.text_of("name") == own.node.text_of("name");
-            let all =
-                self.plugins.iter().enumerate().filter(|(_, of)| is_same(of) && self.applies(of, route));
-            let first = all.min_by_key(|(number, of)| (of.route.is_none(), of.service.is_none(), *number));
-            of_service.is_none_or(|of| of == service) && first.is_some_and(|(number, _)| number == plugin)
-        };
-        let is_all = |entry: &&Entry| runs(entry.route);
-        if entries.iter().all(|entry| is_all(&entry)) {
+        if entries.iter().all(|entry| runs(entry.route)) {
             // Kong answers 404 to requests that have no route.
             return Test::any_of(entries.iter().map(|entry| entry.requests.clone()));
         }
@@ -422,6 +418,74 @@ impl<'a> Gateway<'a> {
         let Some(node) = node else { return String::from("all") };
         name_in(node).unwrap_or("route").to_owned()
     }
+}
+
+impl Plugin<'_> {
+    /// The most particular is the least.
+    const fn particular(&self) -> (bool, bool) {
+        (self.route.is_none(), self.service.is_none())
+    }
+
+    /// Returns the places in which a plugin that finds consumers looks for a credential, unless told otherwise in these.
+    fn places(&self, headers: &[&'static str], query: &[&'static str], notes: &mut Notes) -> Places {
+        let mut found = Places::default();
+        found.finds_consumers = true;
+        let config = self.node.get("config").unwrap_or(self.node);
+        let is_on = |field: &str| config.get(field).is_none() || config.is_true(field);
+        let of = |field, fields: [&str; 3], defaults: &[&'static str]| {
+            // A name, or a list of them, which may be empty.
+            let own = fields.iter().filter_map(|name| config.get(name)).find_map(|of| match &of.content {
+                Content::List(items) => Some(items.iter().filter_map(Node::text).collect::<Vec<_>>()),
+                _ => of.text().map(|name| vec![name]),
+            });
+            if is_on(field) { own.unwrap_or_else(|| defaults.to_vec()) } else { Vec::new() }
+        };
+        let names = of("key_in_header", ["key_names", "header_names", "auth_header_name"], headers);
+        names.iter().for_each(|name| found.add(name, ""));
+        let names = of("key_in_query", ["key_names", "uri_param_names", ""], query);
+        names.iter().for_each(|name| found.add("", name));
+        if self.node.text_of("name") == "hmac-auth" {
+            found.sign();
+        }
+        let mut note = |field: &str, why: &str, instead: &str| {
+            notes.add(Note::at(self.file, config.place_of(field).line, field, why, instead));
+        };
+        if !config.list("cookie_names").is_empty() {
+            let why = "weir's `credential` does not read cookies, so tokens in a cookie are not told apart";
+            note("cookie_names", why, "Write `cookie` as the `subject`");
+        }
+        if config.is_true("key_in_body") {
+            let why = "weir's `credential` does not read bodies, so keys in a body are not told apart";
+            note("key_in_body", why, "Write `body_form` or `body_json` as the `subject`");
+        }
+        found
+    }
+}
+
+/// Returns the places in which these plugins look for a credential. Of each kind Kong runs the most particular. One without `anonymous` replaces
+/// the consumer of those before it; with `anonymous`, each is tried.
+fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>> + Clone, notes: &mut Notes) -> Places {
+    let of_kind = |row: &(&'static str, &'static [&'static str], &'static [&'static str])| {
+        let same = all.clone().filter(|plugin| plugin.node.text_of("name") == row.0);
+        Some((*row, same.min_by_key(|plugin| plugin.particular())?))
+    };
+    let run: Vec<_> = AUTHENTICATION.iter().filter_map(of_kind).collect();
+    let is_needed = |plugin: &Plugin<'_>| {
+        plugin.node.at(&["config", "anonymous"]).and_then(Node::text).is_none_or(str::is_empty)
+    };
+    let Some((row, last)) = run.iter().rfind(|(_, plugin)| is_needed(plugin)) else {
+        let each: Vec<Places> =
+            run.iter().map(|((_, headers, query), plugin)| plugin.places(headers, query, notes)).collect();
+        return Places::joined(&each);
+    };
+    for ((name, ..), other) in run.iter().filter(|((name, ..), _)| *name != row.0) {
+        let why = format!(
+            "Kong counts the consumer that {} names, which each request needs, so weir reads the credential of that plugin only",
+            row.0
+        );
+        notes.add(Note::at(other.file, other.node.place.line, name, why, ""));
+    }
+    last.places(row.1, row.2, notes)
 }
 
 /// The name of a service or a route.

@@ -81,6 +81,12 @@ fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
             None
         };
         if let (Some((why, instead)), Some((file, node))) = (said, routes.get(entry.route)) {
+            let mut why = why.to_owned();
+            if node.text_of("id").starts_with("HTTPRoute ") {
+                why.push_str(
+                    "; with `router_flavor: expressions` the longer path of two HTTPRoutes comes first",
+                );
+            }
             notes.add(Note::at(*file, node.place_of("paths").line, "paths", why, instead));
         }
     }
@@ -204,6 +210,11 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
             // Their lengths do not count.
             Some(pattern) => (whole(&format!("^{pattern}"), false).map(PathTest::regex), 0),
         };
+        if path.contains('%') {
+            let why = "weir decodes a path before it compares it, so no request has this one";
+            let line = node.place_of("paths").line;
+            notes.add(Note::at(file, line, &path, why, "Write the decoded path into the `match`"));
+        }
         match test {
             Ok(test) => found.push(entry(requests.clone().and(Test::path(test)), regex.is_some(), length)),
             Err(said) => {

@@ -14,45 +14,62 @@ pub struct Answer<'a> {
     pub inside: Option<&'a [Directive]>,
 }
 
-/// Returns the immediate answers of a block. A path that a `rewrite` has changed is not known, so nothing behind it counts.
+/// Returns the immediate answers of a block. A path that a `rewrite` has changed is not known, so no test of the path behind it counts for
+/// its requests.
 pub fn of_block(block: &[Directive]) -> Vec<Answer<'_>> {
-    let ends = |directive: &&Directive| {
-        directive.name == "break" || directive.name == "rewrite" && !redirects(directive)
-    };
-    let (mut answers, mut here) = (Vec::new(), Test::Always);
-    for directive in block.iter().take_while(|directive| !ends(directive)) {
-        let inner = of(directive).into_iter();
-        answers.extend(inner.map(|answer| Answer { requests: here.clone().and(answer.requests), ..answer }));
-        if leaves(directive) {
-            let Some(requests) = condition(directive) else { break };
-            here = here.and(requests.negated());
+    let (mut answers, mut here, mut unchanged) = (Vec::new(), Test::Always, Test::Always);
+    for directive in block {
+        for answer in of(directive) {
+            let known = if answer.requests.has_path() { unchanged.clone() } else { Test::Always };
+            answers.push(Answer { requests: here.clone().and(known).and(answer.requests), ..answer });
+        }
+        let gone = leaving(directive).unwrap_or(Test::Always);
+        let known = if gone.has_path() { unchanged.clone() } else { Test::Always };
+        here = here.and(known).and(gone.negated());
+        if directive.name == "rewrite" && !redirects(directive) {
+            unchanged = unchanged.and(found(directive).map_or(Test::NEVER, Test::negated));
         }
     }
+    answers.retain(|answer| !answer.requests.is_never());
     answers
 }
 
 /// Returns the `return` that answers all requests of a block. None of those after a `break` does.
 pub fn of_all(block: &[Directive]) -> Option<&Directive> {
-    let goes_on = |directive: &&Directive| !stops(directive) && !leaves(directive);
+    let goes_on = |directive: &&Directive| leaving(directive).is_some_and(|gone| gone.is_never());
     block.iter().take_while(goes_on).find(|directive| directive.name == "return")
 }
 
-/// True if nginx reads no further directive of the block.
-fn stops(directive: &Directive) -> bool {
-    directive.name == "break"
-        || directive.name == "rewrite" && ["last", "break"].contains(&directive.argument(2))
+/// The requests that pass by all that follows this directive in its block; `None` if weir cannot tell.
+fn leaving(directive: &Directive) -> Option<Test> {
+    match directive.name.as_str() {
+        "break" => Some(Test::Always),
+        "rewrite" if ["last", "break"].contains(&directive.argument(2)) => found(directive),
+        "if" => {
+            let inner = directive.inner().iter().take_while(|directive| directive.name != "return");
+            let gone = inner.map(leaving).try_fold(Test::NEVER, |gone, test| Some(gone.or(test?)));
+            if gone.as_ref().is_some_and(Test::is_never) {
+                gone
+            } else {
+                Some(condition(directive)?.and(gone?))
+            }
+        }
+        _ => Some(Test::NEVER),
+    }
 }
 
-/// True for an `if` whose requests pass by all that follows it.
-fn leaves(directive: &Directive) -> bool {
-    let mut inner = directive.inner().iter().take_while(|directive| directive.name != "return");
-    directive.name == "if" && inner.any(stops)
-}
-
-/// True if answers follow this `if` in its block, and weir cannot tell which requests pass by them.
+/// True if answers follow this directive in its block, and weir cannot tell which requests pass by them.
 pub fn leaves_unseen(directive: &Directive, block: &[Directive]) -> bool {
     let mut behind = block.iter().skip_while(|other| !core::ptr::eq(*other, directive)).skip(1);
-    leaves(directive) && condition(directive).is_none() && behind.any(|next| !of(next).is_empty())
+    leaving(directive).is_none() && behind.any(|next| !of(next).is_empty())
+}
+
+/// The requests whose path a `rewrite` finds; `None` if weir cannot search for it.
+fn found(rewrite: &Directive) -> Option<Test> {
+    let pattern = rewrite.argument(0);
+    let is_any =
+        ["^", "^/", ".*", "^.*", "^.*$", "(.*)", "^(.*)", "^(.*)$", "^/(.*)", "^/(.*)$"].contains(&pattern);
+    if is_any { Some(Test::Always) } else { Some(Test::Path(PathTest::regex(whole(pattern, false).ok()?))) }
 }
 
 /// The status of a directive `return` without a body.
@@ -66,14 +83,7 @@ pub fn of<'a>(directive: &'a Directive) -> Vec<Answer<'a>> {
     match directive.name.as_str() {
         "return" => vec![Answer { requests: Test::Always, status: bare_status(directive), inside: None }],
         "rewrite" if redirects(directive) => {
-            let pattern = directive.argument(0);
-            let is_any = ["^", "^/", ".*", "^.*", "^.*$", "(.*)", "^(.*)", "^(.*)$", "^/(.*)", "^/(.*)$"]
-                .contains(&pattern);
-            let requests = match whole(pattern, false) {
-                _ if is_any => Test::Always,
-                Ok(regex) => Test::Path(PathTest::regex(regex)),
-                Err(_) => return Vec::new(),
-            };
+            let Some(requests) = found(directive) else { return Vec::new() };
             vec![Answer { requests, status: None, inside: None }]
         }
         "if" => {

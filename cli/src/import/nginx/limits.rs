@@ -91,6 +91,9 @@ pub struct Level<'a> {
     requests_dry: Option<bool>,
     connections_dry: Option<bool>,
     error_pages: Vec<&'a Directive>,
+    /// Those for rejections by `requests`, and by `connections`, if these are of another place.
+    request_pages: Option<Vec<&'a Directive>>,
+    connection_pages: Option<Vec<&'a Directive>>,
     /// Directives that send requests to another location.
     sends: Vec<&'a Directive>,
     default_type: Option<&'a str>,
@@ -169,11 +172,13 @@ impl<'a> Level<'a> {
             self.requests = target.requests;
             self.request_status = target.request_status;
             self.requests_dry = target.requests_dry;
+            self.request_pages = target.request_pages.or_else(|| Some(target.error_pages.clone()));
         }
         if takes_connections {
             self.connections = target.connections;
             self.connection_status = target.connection_status;
             self.connections_dry = target.connections_dry;
+            self.connection_pages = target.connection_pages.or(Some(target.error_pages));
         }
         self
     }
@@ -223,12 +228,13 @@ impl<'a> Level<'a> {
     /// server's own `return` (`is_again`) answers the request for a page with a path, too, but not one for a named location.
     pub fn answered_by(&self, status: u64, is_again: bool, notes: &mut Notes) -> Option<Self> {
         // At 444, nginx closes the connection.
-        let page = self.error_page(status).filter(|_| status != 444)?.arguments.last()?;
+        let page = error_page(&self.error_pages, status).filter(|_| status != 444)?.arguments.last()?;
         if is_again && !page.starts_with('@') {
             return None;
         }
         // Unless `recursive_error_pages` says so, nginx looks for a page once.
-        Some(Self { error_pages: Vec::new(), ..self.target(page, 0, notes)? })
+        let target = self.target(page, 0, notes)?;
+        Some(Self { error_pages: Vec::new(), request_pages: None, connection_pages: None, ..target })
     }
 
     /// Returns the settings at the place to which nginx sends a request, after it was sent so often.
@@ -248,17 +254,14 @@ impl<'a> Level<'a> {
         Some(Self { server: self.server.clone(), internal: false, ..level })
     }
 
-    fn error_page(&self, status: u64) -> Option<&'a Directive> {
-        let has = |page: &&&Directive| {
-            let codes = page.arguments.iter().map_while(|code| code.parse::<u64>().ok());
-            codes.into_iter().any(|code| code == status)
-        };
-        self.error_pages.iter().find(has).copied()
-    }
-
-    /// The status of a rejection, and its page: a body that weir can send, too, or the directive of any other page.
-    fn rejection(&self, status: u64) -> (u64, Option<Body<'a>>, Option<&'a Directive>) {
-        let Some(page) = self.error_page(status) else { return (status, None, None) };
+    /// The status of a rejection, and its page among these: a body that weir can send, too, and the directive of any other page, or of
+    /// a status that weir cannot send.
+    fn rejection(
+        &self,
+        status: u64,
+        pages: &[&'a Directive],
+    ) -> (u64, Option<Body<'a>>, Option<&'a Directive>) {
+        let Some(page) = error_page(pages, status) else { return (status, None, None) };
         let changed = page.arguments.iter().find_map(|argument| argument.strip_prefix('='));
         let place = page.arguments.last().map(String::as_str).unwrap_or_default();
         let blocks = self.server.as_ref().and_then(|server| server.blocks_of(place)).unwrap_or_default();
@@ -273,9 +276,12 @@ impl<'a> Level<'a> {
             Some(code) => code.parse().ok(),
             None => None,
         };
-        let status = found.filter(|found| (400..600).contains(found)).unwrap_or(status);
         let body = self.sent(&blocks);
-        (status, body, if body.is_some() { None } else { answer.or(Some(page)) })
+        match found.filter(|found| !(400..600).contains(found)) {
+            Some(_) if body.is_some() => (status, body, Some(page)),
+            Some(_) => (status, body, answer.or(Some(page))),
+            None => (found.unwrap_or(status), body, answer.or(Some(page)).filter(|_| body.is_none())),
+        }
     }
 
     /// The text that the last of these blocks sends, with the `format` that has its type; `None` if it does more, or the text has variables.
@@ -341,16 +347,33 @@ impl<'a> Level<'a> {
         if self.answers || self.internal {
             return Vec::new();
         }
-        let rule = |(directive, zone, excess): &Limit<'a>, status: Option<u64>, dry: Option<bool>| {
-            let (status, body, page) = self.rejection(status.unwrap_or(503));
-            let (dry_run, pages) = (dry.unwrap_or(false), page.into_iter().collect());
-            Rule { zone, excess: *excess, status, dry_run, directive, others: Vec::new(), body, pages }
+        let rules = |limits: &[Limit<'a>], status: Option<u64>, dry: Option<bool>, pages: &Option<Vec<_>>| {
+            if limits.is_empty() {
+                return Vec::new();
+            }
+            let pages = pages.as_ref().unwrap_or(&self.error_pages);
+            let (status, body, page) = self.rejection(status.unwrap_or(503), pages);
+            let rule = |(directive, zone, excess): &Limit<'a>| {
+                let (dry_run, pages) = (dry.unwrap_or(false), page.into_iter().collect());
+                Rule { zone, excess: *excess, status, dry_run, directive, others: Vec::new(), body, pages }
+            };
+            limits.iter().map(rule).collect::<Vec<_>>()
         };
-        let requests = self.requests.iter().map(|limit| rule(limit, self.request_status, self.requests_dry));
-        let connections =
-            self.connections.iter().map(|limit| rule(limit, self.connection_status, self.connections_dry));
-        requests.chain(connections).collect()
+        [
+            rules(&self.requests, self.request_status, self.requests_dry, &self.request_pages),
+            rules(&self.connections, self.connection_status, self.connections_dry, &self.connection_pages),
+        ]
+        .concat()
     }
+}
+
+/// The one of these `error_page` that is for a status.
+fn error_page<'a>(pages: &[&'a Directive], status: u64) -> Option<&'a Directive> {
+    let has = |page: &&&Directive| {
+        let codes = page.arguments.iter().map_while(|code| code.parse::<u64>().ok());
+        codes.into_iter().any(|code| code == status)
+    };
+    pages.iter().find(has).copied()
 }
 
 /// The `default_type` that a block has of its own.
@@ -381,18 +404,22 @@ fn request<'a>(directive: &'a Directive, notes: &mut Notes) -> Option<Limit<'a>>
         notes.add(Note::new(directive, "is not what nginx documents", "Write the policy by hand"));
         return None;
     };
-    let known = |argument: &&String| {
-        argument.as_str() == "nodelay"
-            || argument.split_once('=').is_some_and(|(name, _)| ["zone", "burst", "delay"].contains(&name))
-    };
-    if let Some(other) = directive.arguments.iter().find(|argument| !known(argument)) {
-        let why = format!("{other:?} is no parameter of nginx's own module, and is ignored");
-        notes.add(Note::new(directive, why, "Compare the policy with what your module does"));
-    }
+    note_unknown(directive, 0, &["nodelay", "zone=", "burst=", "delay="], notes);
     let burst = burst.unwrap_or(0);
     let no_delay = directive.arguments.iter().any(|argument| argument == "nodelay");
     let at_once = if no_delay { burst } else { delay.unwrap_or(0).min(burst) };
     Some((directive, zone, Excess::Burst { at_once, delayed: burst.saturating_sub(at_once) }))
+}
+
+/// Notes the first of the arguments from this one on which begins like none of those that nginx's own module has.
+fn note_unknown(directive: &Directive, from: usize, known: &[&str], notes: &mut Notes) {
+    let is_known = |argument: &str| {
+        known.iter().any(|known| argument == *known || known.ends_with('=') && argument.starts_with(known))
+    };
+    if let Some(other) = directive.arguments.iter().skip(from).find(|argument| !is_known(argument)) {
+        let why = format!("{other:?} is no parameter of nginx's own module, and is ignored");
+        notes.add(Note::new(directive, why, "Compare the policy with what your module does"));
+    }
 }
 
 /// `limit_conn zone number`
@@ -416,17 +443,16 @@ pub fn zones<'a>(http: &'a [Directive], notes: &mut Notes) -> Vec<Zone<'a>> {
             _ => continue,
         };
         let name = directive.setting("zone").and_then(|zone| zone.split(':').next());
+        // As nginx reads it, also without a unit.
         let rate = directive.setting("rate").and_then(|rate| {
-            let (count, unit) = rate.split_once("r/")?;
-            let seconds = match unit {
-                "s" => 1,
-                "m" => 60,
-                _ => return None,
-            };
+            let minute = rate.strip_suffix("r/m").map(|count| (count, 60));
+            let (count, seconds) = minute.unwrap_or((rate.strip_suffix("r/s").unwrap_or(rate), 1));
             Some((count.parse::<u64>().ok().filter(|count| *count > 0)?, seconds))
         });
         match name {
             Some(name) if rate.is_some() == is_rate => {
+                let known: &[&str] = if is_rate { &["zone=", "rate=", "sync"] } else { &["zone="] };
+                note_unknown(directive, 1, known, notes);
                 let counters = unique(name_of(name), &taken);
                 taken.push(counters.clone());
                 zones.push(Zone { name, key: directive.argument(0), rate, counters, directive });

@@ -75,6 +75,16 @@ impl Loaded {
         let read = open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
         read.map_err(|error| format!("{name}: {error}"))?;
         let text = String::from_utf8_lossy(&bytes);
+        // What is included there would hold everywhere.
+        let is_head =
+            |line: &str| line.starts_with("# configuration file /") && line.trim_end().ends_with(':');
+        if let Some(line) =
+            (1_usize..).zip(text.lines()).find_map(|(line, text)| is_head(text).then_some(line))
+        {
+            return Err(format!(
+                "{name}:{line}: it is what `nginx -T` prints: give nginx.conf and its folder"
+            ));
+        }
         syntax::parse(&text, number)
             .map_err(|(line, said)| format!("{name}:{line}: {said}{}", instead(&text)))
     }

@@ -91,10 +91,13 @@ fn listens(server: &Directive) -> Vec<(&str, bool)> {
     listens
 }
 
-/// `*:80`, `0.0.0.0:80` and `[::]:80` are the port 80.
+/// `*:80`, `0.0.0.0:80` and `[::]:80` are the port 80, also without it.
 fn port(address: &str) -> &str {
-    let any = ["*:", "0.0.0.0:", "[::]:"].iter().find_map(|any| address.strip_prefix(any));
-    any.unwrap_or(address)
+    let any = ["*", "0.0.0.0", "[::]"].iter().find_map(|any| address.strip_prefix(any));
+    match any.map(|port| port.strip_prefix(':').unwrap_or(port)) {
+        Some("") => "80",
+        port => port.unwrap_or(address),
+    }
 }
 
 fn names(server: &Directive) -> Vec<&str> {

@@ -77,7 +77,7 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
     // A file without the block http is included by one.
     let around_is = |name: &str| around.map_or("http", |around| around.name.as_str()) == name;
     let said = match name {
-        _ if name.contains("limit_rate") => {
+        _ if name.contains("limit_rate") || name == "set" && directive.argument(0) == "$limit_rate" => {
             Some(("weir does not slow responses down", "Use Envoy's filter bandwidth_limit"))
         }
         "limit_req_log_level" | "limit_conn_log_level" => Some((
@@ -90,6 +90,14 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
         "merge_slashes" if limits && directive.argument(0) == "off" => {
             Some(("weir reads `//login` as `/login`, too, and its policies apply if one of both matches", ""))
         }
+        "underscores_in_headers" | "ignore_invalid_headers"
+            if limits && (directive.argument(0) == "on") == (name == "underscores_in_headers") =>
+        {
+            Some((
+                "with it `$http_a_b` is also the header `a_b`, and weir reads `a-b` only",
+                "If a key or a map has such a header, let Envoy drop `a_b` (headers_with_underscores_action)",
+            ))
+        }
         "real_ip_header" | "set_real_ip_from" if !around_is("http") && !around_is("server") => {
             Some(("weir has one way to find the client's address, for all requests", "Check client_address"))
         }
@@ -97,7 +105,9 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
             Some(("weir does not read nginx's key-value zones", "Use overrides or bans of weir"))
         }
         "js_access" | "js_preread" | "perl" => Some(("a program decides here, which is not read", LUA)),
-        "limit_req_zone" | "limit_conn_zone" if !around_is("http") && around.is_some() => {
+        "limit_req_zone" | "limit_conn_zone"
+            if !around_is("http") && !around_is("stream") && around.is_some() =>
+        {
             Some(("nginx allows it in the block http only", "Move it there"))
         }
         // Nor does it read those of a place to which requests are sent.
@@ -108,12 +118,6 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
             Some((
                 "nginx answers these requests before it counts them, and weir counts them",
                 "If that matters, add the condition to `exempt`",
-            ))
-        }
-        "if" if limits && around.is_some_and(|around| answers::leaves_unseen(directive, around.inner())) => {
-            Some((
-                "weir cannot tell which requests leave here, so requests that nginx answers behind it count",
-                "If that matters, add their condition to `exempt`",
             ))
         }
         "server"
@@ -154,6 +158,11 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
             short.arguments.clear();
         }
         notes.add(Note::new(&short, why, instead));
+    }
+    if limits && around.is_some_and(|around| answers::leaves_unseen(directive, around.inner())) {
+        let why =
+            "weir cannot tell which requests leave here, so requests that nginx answers behind it count";
+        notes.add(Note::new(directive, why, "If that matters, add their condition to `exempt`"));
     }
     if name == "stream" && has_limits(directive.inner()) {
         let instead = "Use Envoy's network filter connection_limit or local_ratelimit";

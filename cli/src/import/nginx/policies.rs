@@ -219,8 +219,14 @@ impl Scope<'_> {
             notes.add(Note::new(self.rule.directive, why, ""));
         }
         for page in &self.rule.pages {
-            let why = "nginx answers a rejected request with this, and weir with a body of its own";
-            notes.add(Note::new(page, why, "Write `response: {body: …}`"));
+            let (why, instead) = if self.rule.body.is_some() {
+                let why = "nginx answers a rejected request with a status with which weir does not reject";
+                (why, format!("weir sends {}; write a status from 400 to 599", self.rule.status))
+            } else {
+                let why = "nginx answers a rejected request with this, and weir with a body of its own";
+                (why, String::from("Write `response: {body: …}`"))
+            };
+            notes.add(Note::new(page, why, instead));
         }
         let is_dry = |number: &usize| {
             self.rules.get(*number).is_some_and(|rule| {
@@ -235,16 +241,20 @@ impl Scope<'_> {
             let why = "with limit_req_dry_run nginx counts a request in none of several zones if it exceeds one, and weir in the others";
             notes.add(Note::new(self.rule.directive, why, ""));
         }
-        let counts_before = |number: &usize| {
-            self.rules
-                .get(*number)
-                .is_some_and(|rule| !rule.dry_run && matches!(rule.excess, Excess::Burst { .. }))
-        };
-        let mut blocks = self.uses.iter().flatten().filter(|block| block.contains(&self.number));
-        if matches!(self.rule.excess, Excess::Connections(_))
-            && !self.rule.dry_run
-            && blocks.any(|block| block.iter().any(counts_before))
-        {
+        // Those of the limits of requests beside it which are no dry run.
+        let blocks = self.uses.iter().flatten().filter(|block| block.contains(&self.number));
+        let beside = blocks.flatten().filter_map(|number| self.rules.get(*number));
+        let waiting = beside.filter_map(|rule| match rule.excess {
+            Excess::Burst { delayed, .. } if !rule.dry_run => Some(delayed),
+            _ => None,
+        });
+        let is_enforced = matches!(self.rule.excess, Excess::Connections(_)) && !self.rule.dry_run;
+        if let Some(most) = waiting.max().filter(|_| is_enforced) {
+            if most > 0 {
+                let why = "to nginx a request that waits for limit_req is no connection yet, and in weir it has its permit while it waits";
+                let instead = format!("Add to the limit how many may wait: {most} of each key of limit_req");
+                notes.add(Note::new(self.rule.directive, why, instead));
+            }
             let why = "nginx has counted a request in limit_req before limit_conn rejects it, and weir counts a rejected request nowhere";
             let instead = "Clients that often reach limit_conn get more requests from weir; lower the rate if that matters";
             notes.add(Note::new(self.rule.directive, why, instead));

@@ -126,9 +126,9 @@ impl Source {
         }
     }
 
-    /// A test on the value, which may end in `*` for any text.
+    /// A test on the value, where `*` stands for any text.
     pub fn is(&self, value: &str) -> Result<Test, String> {
-        let is_wild = value.ends_with('*');
+        let is_wild = value.contains('*');
         match self {
             Self::Fixed(None, test) => Ok(test.clone()),
             Self::Fixed(Some(own), test) => Ok(if matches(value, own) { test.clone() } else { Test::NEVER }),
@@ -161,9 +161,9 @@ impl Source {
     }
 }
 
-/// A regular expression for a value. The service reads a `*` at its end only.
+/// A regular expression for a value.
 fn expression(value: &str) -> String {
-    value.strip_suffix('*').map_or_else(|| escaped(value), |start| format!("{}.*", escaped(start)))
+    value.split('*').map(escaped).collect::<Vec<_>>().join(".*")
 }
 
 fn matches(value: &str, text: &str) -> bool {

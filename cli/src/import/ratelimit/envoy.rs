@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The actions in Envoy's routes: which descriptors a request has.
 
+use core::cmp::Ordering;
+
 use serde_json::Value;
 
 use super::super::notes::{Note, Notes};
 use super::super::status::of_rejections;
 use super::super::test::{PathTest, Test, escaped};
 use super::entries::{Address, Entry, MIN_BITS, Source};
-use crate::document::{Content, Node};
+use crate::document::{Content, Node, Place};
 use crate::tree::{Map, Tree};
 use weir::policy::pattern::Pattern;
 
@@ -24,6 +26,8 @@ pub struct Filter<'a> {
     pub domain: Option<String>,
     /// Its name among the filters. A route may say under this name that it is disabled.
     name: &'a str,
+    /// The names of the others of this kind.
+    others: Vec<&'a str>,
     /// True if it is on only where a route has settings for it.
     is_disabled: bool,
     /// True if it rejects nothing.
@@ -59,18 +63,31 @@ const FILTER: &str = "@type domain stage timeout failure_mode_deny rate_limited_
     enable_x_ratelimit_headers disable_x_envoy_ratelimited_header rate_limited_status stat_prefix rate_limits request_type=both \
     filter_enabled filter_enforced";
 
+/// The type of a value, and its fields. A TypedStruct has those of another type inside.
+pub fn typed(node: &Node) -> (&str, &Node) {
+    match node.get("value").filter(|_| node.type_name() == "TypedStruct") {
+        Some(value) => (node.text_of("type_url"), value),
+        None => (node.text_of("@type"), node),
+    }
+}
+
 /// The settings of the HTTP filter. Filters of other protocols have the same name.
-fn is_filter(node: &Node) -> bool {
-    node.type_name() == "RateLimit"
-        && node.text_of("@type").contains(".http.")
-        && node.get("rate_limit_service").is_some()
+fn settings(node: &Node) -> Option<&Node> {
+    let (name, value) = typed(node);
+    let is_it = name.contains(".http.") && name.ends_with(".RateLimit");
+    is_it.then_some(value).filter(|value| value.get("rate_limit_service").is_some())
+}
+
+/// The settings of the filter for a route.
+fn of_route(node: &Node) -> Option<&Node> {
+    Some(typed(node)).filter(|(name, _)| name.ends_with(".RateLimitPerRoute")).map(|(_, value)| value)
 }
 
 /// True if this configuration of Envoy or Istio says which descriptors are sent.
 pub fn sends(documents: &[Node]) -> bool {
     let mut found = false;
     for document in documents {
-        document.walk(&mut |node| found |= is_filter(node) || node.get("rate_limits").is_some());
+        document.walk(&mut |node| found |= settings(node).is_some() || node.get("rate_limits").is_some());
     }
     found
 }
@@ -80,13 +97,16 @@ pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filt
     let (mut found, mut last) = (Filter::default(), None);
     for document in documents {
         document.walk(&mut |entry| {
-            if entry.at(&["patch", "value", "typed_config"]).is_some_and(is_filter) {
+            if entry.at(&["patch", "value", "typed_config"]).and_then(settings).is_some() {
                 note_chosen(entry, file, notes);
             }
-            if let Some(node) = entry.get("typed_config").filter(|node| is_filter(node)) {
+            let config = entry.get("typed_config");
+            if let Some((config, node)) = config.and_then(|config| Some((config, settings(config)?))) {
                 notes.unread(file, node, FILTER);
-                notes.read(node);
+                notes.read(config);
+                found.others.push(found.name);
                 (found.name, found.is_disabled) = (entry.text_of("name"), entry.is_true("disabled"));
+                found.others.retain(|other| *other != found.name);
                 found.is_shadow = percent(node, "filter_enforced") == Some(0);
                 for field in ["filter_enabled", "filter_enforced"] {
                     let is_drawn = percent(node, field).is_some_and(|percent| percent < 100);
@@ -122,15 +142,11 @@ pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filt
     found
 }
 
-/// The descriptors of all routes; `file` is the number of the file that they are in.
-pub fn descriptors(
-    documents: &[Node],
-    filter: &Filter<'_>,
-    file: usize,
-    notes: &mut Notes,
-) -> Vec<Descriptor> {
-    let (mut found, mut tables) = (Vec::new(), Vec::new());
-    for document in documents {
+/// The descriptors of all routes in files, which have their numbers.
+pub fn descriptors(files: &[(usize, &[Node])], filter: &Filter<'_>, notes: &mut Notes) -> Vec<Descriptor> {
+    let (mut found, mut tables, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    let documents = files.iter().flat_map(|(file, all)| all.iter().map(|document| (*file, document)));
+    for (file, document) in documents {
         let mut strips_ports = false;
         document.walk(&mut |node| {
             strips_ports |= node.is_true("strip_any_host_port") || node.is_true("ignore_port_in_host_matching");
@@ -155,19 +171,78 @@ pub fn descriptors(
                 of_host(&Levels { table: node, host, filter, file }, &own, notes, &mut found);
             }
         });
-        let patches = patches(document);
-        patches.iter().for_each(|patch| of_patch(patch, &patches, (filter, file), notes, &mut found));
-        elsewhere(document, file, notes);
+        let patches = patches(document, file, filter);
+        elsewhere(document, &patches, (filter, file), notes);
+        all.extend(patches);
     }
+    all.iter().for_each(|patch| of_patch(patch, &all, filter, notes, &mut found));
+    let places: Vec<_> = all.iter().map(|patch| (patch.file, patch.object, patch.node)).collect();
+    note_differences(&places, notes);
     found
 }
 
 /// A patch of Istio that gives limits to routes or virtual hosts. Empty names stand for all.
 struct Patch<'a> {
+    file: usize,
     object: &'a Node,
     node: &'a Node,
     value: &'a Node,
-    is_of_host: bool,
+}
+
+impl Patch<'_> {
+    /// True if the limits of another patch are not for the requests of this one.
+    fn replaces(&self, other: &Patch<'_>, filter: &Filter<'_>) -> bool {
+        let [own, others] = [self, other].map(|of| per_route(of.value, filter));
+        let has_limits =
+            |of: Option<(&Node, bool)>| of.is_some_and(|(of, _)| !of.list("rate_limits").is_empty());
+        let is_instead = has_limits(own) || own.is_some_and(|(_, is_disabled)| is_disabled);
+        // Only the closest settings of the filter count.
+        let replaces = match rank(self.node).cmp(&rank(other.node)) {
+            Ordering::Less if own.is_some() && has_limits(others) => true,
+            Ordering::Less => is_instead || !includes(self.value.get("route"), own),
+            Ordering::Equal => false,
+            Ordering::Greater => is_instead && others.is_none(),
+        };
+        replaces && is_where(self.object, other.object)
+    }
+}
+
+/// The level of a patch of Istio. What is closer to a route counts first.
+pub fn rank(patch: &Node) -> u8 {
+    match patch.text_of("applyTo") {
+        "VIRTUAL_HOST" => 1,
+        "ROUTE_CONFIGURATION" => 2,
+        _ => 0,
+    }
+}
+
+/// True if one EnvoyFilter is for all proxies that another one is for. Those of Istio's root namespace are for all namespaces.
+pub fn is_where(one: &Node, other: &Node) -> bool {
+    let [own, others] = [one, other].map(|of| of.get("metadata").map_or("", |of| of.text_of("namespace")));
+    let labels = |of: &Node| of.at(&["spec", "workloadSelector", "labels"]).map_or(Value::Null, Node::json);
+    let has = |(name, value): (&String, &Value)| labels(other).get(name) == Some(value);
+    ["", "istio-system", others].contains(&own)
+        && labels(one).as_object().is_none_or(|labels| labels.iter().all(has))
+}
+
+/// Notes what says where the limits of Istio's patches are, if they differ in it: each patch with its file and its EnvoyFilter.
+pub fn note_differences(patches: &[(usize, &Node, &Node)], notes: &mut Notes) {
+    for field in ["namespace", "context", "proxy"] {
+        let of = |(file, object, node): &(usize, &Node, &Node)| {
+            let above = if field == "namespace" { object.get("metadata") } else { node.get("match") };
+            let (place, value) = above?.field(field)?;
+            (value.text() != Some("istio-system")).then(|| (*file, place.line, value.json()))
+        };
+        let found: Vec<Option<(usize, usize, Value)>> = patches.iter().map(of).collect();
+        let values = || found.iter().map(|found| found.as_ref().map(|(.., value)| value));
+        if values().any(|value| Some(value) != values().next()) {
+            let why = "limits have different ones, which weir does not read, so the policies are for the requests of all";
+            let instead = "Import those of each place alone, and load weir there";
+            for (file, line, _) in found.iter().flatten() {
+                notes.add(Note::at(*file, *line, field, why, instead));
+            }
+        }
+    }
 }
 
 /// Says that the limits of an EnvoyFilter are those of some proxies.
@@ -179,24 +254,23 @@ pub fn note_selector(object: &Node, file: usize, notes: &mut Notes) {
 }
 
 /// The patches of the EnvoyFilters in a document.
-fn patches(document: &Node) -> Vec<Patch<'_>> {
+fn patches<'a>(document: &'a Node, file: usize, filter: &Filter<'_>) -> Vec<Patch<'a>> {
     let mut found = Vec::new();
     document.walk(&mut |object| {
         let patches =
             object.at(&["spec", "configPatches"]).filter(|_| object.text_of("kind") == "EnvoyFilter");
         found.extend(patches.map(Node::items).unwrap_or_default().iter().filter_map(|node| {
             let value = node.at(&["patch", "value"])?;
-            let is_of_host = node.text_of("applyTo") == "VIRTUAL_HOST";
-            let has_limits = lists(value).next().is_some() || per_route(value, "").is_some();
-            has_limits.then_some(Patch { object, node, value, is_of_host })
+            let has_limits = lists(value, filter).next().is_some() || per_route(value, filter).is_some();
+            has_limits.then_some(Patch { file, object, node, value })
         }));
     });
     found
 }
 
 /// The limits of a route, or of a virtual host.
-fn lists(level: &Node) -> impl Iterator<Item = &Node> {
-    let own = per_route(level, "").map(|(own, _)| own);
+fn lists<'a>(level: &'a Node, filter: &Filter<'_>) -> impl Iterator<Item = &'a Node> {
+    let own = per_route(level, filter).map(|(own, _)| own);
     [Some(level), level.get("route"), own].into_iter().flatten().filter_map(|at| at.get("rate_limits"))
 }
 
@@ -237,10 +311,11 @@ pub fn note_chosen(node: &Node, file: usize, notes: &mut Notes) {
 fn of_patch(
     patch: &Patch<'_>,
     all: &[Patch<'_>],
-    (filter, file): (&Filter<'_>, usize),
+    filter: &Filter<'_>,
     notes: &mut Notes,
     found: &mut Vec<Descriptor>,
 ) {
+    let file = patch.file;
     note_selector(patch.object, file, notes);
     note_patched(patch.node, file, notes);
     let place = patch.value.place;
@@ -250,39 +325,41 @@ fn of_patch(
         let more = is_new.then(|| (name.to_owned(), place, value));
         Node::new(place, Content::Object(own.iter().cloned().chain(more).collect()))
     };
-    let route = with(Some(patch.value).filter(|_| !patch.is_of_host), "route", with(None, "", Node::empty()));
+    let is_of_host = rank(patch.node) == 1;
+    let route = with(Some(patch.value).filter(|_| !is_of_host), "route", with(None, "", Node::empty()));
     let routes = Node::new(place, Content::List(vec![route]));
-    let host = with(Some(patch.value).filter(|_| patch.is_of_host), "routes", routes);
+    let host = with(Some(patch.value).filter(|_| is_of_host), "routes", routes);
     // Those of a virtual host are for the routes without limits of their own.
-    let own = all.iter().filter(|other| patch.is_of_host && !other.is_of_host);
-    let own =
-        own.filter(|other| !other.value.get("route").is_some_and(|of| of.is_true("include_vh_rate_limits")));
+    let own = all.iter().filter(|other| other.replaces(patch, filter));
     let own = Test::any_of(own.map(|other| patched(other.node)));
     let requests = patched(patch.node).and(own.negated());
     of_host(&Levels { table: &Node::empty(), host: &host, filter, file }, &requests, notes, found);
 }
 
 /// Notes about limits at places that are not read, such as clusters with a weight, patches and other filters.
-fn elsewhere(document: &Node, file: usize, notes: &mut Notes) {
+fn elsewhere(
+    document: &Node,
+    patches: &[Patch<'_>],
+    (filter, file): (&Filter<'_>, usize),
+    notes: &mut Notes,
+) {
     let mut read: Vec<*const Node> = Vec::new();
     document.walk(&mut |node| {
-        if is_filter(node) {
-            read.extend(node.get("rate_limits").map(core::ptr::from_ref));
-        }
+        read.extend(settings(node).and_then(|node| node.get("rate_limits")).map(core::ptr::from_ref));
         let hosts = node.list("virtual_hosts");
         let routes = hosts.iter().flat_map(|host| host.list("routes"));
         let table = (!hosts.is_empty()).then_some(node);
         for level in table.into_iter().chain(hosts).chain(routes) {
-            read.extend(lists(level).map(core::ptr::from_ref));
+            read.extend(lists(level, filter).map(core::ptr::from_ref));
         }
     });
-    read.extend(patches(document).iter().flat_map(|patch| lists(patch.value)).map(core::ptr::from_ref));
+    read.extend(patches.iter().flat_map(|patch| lists(patch.value, filter)).map(core::ptr::from_ref));
     document.walk(&mut |node| {
-        if node.type_name() == "RateLimitPerRoute" {
+        if of_route(node).is_some() {
             notes.read(node);
         }
         // Around a RateLimitPerRoute, or without one.
-        let config = node.get("config").filter(|config| config.type_name() == "RateLimitPerRoute");
+        let config = node.get("config").filter(|config| of_route(config).is_some());
         if config.is_some() || node.type_name() == "FilterConfig" && node.is_true("disabled") {
             notes.read(node);
             config.into_iter().for_each(|config| notes.read(config));
@@ -495,7 +572,7 @@ fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> (Ve
     // Envoy limits only what it sends to a cluster.
     let Some(action) = route.get("route") else { return none };
     let closest = [route, levels.host, levels.table];
-    let closest = closest.into_iter().find_map(|level| per_route(level, levels.filter.name));
+    let closest = closest.into_iter().find_map(|level| per_route(level, levels.filter));
     match closest {
         Some((own, false)) => notes.unread(levels.file, own, "@type vh_rate_limits rate_limits"),
         Some((_, true)) => return none,
@@ -510,27 +587,35 @@ fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> (Ve
         return (levels.filter.limits.clone(), true);
     }
     let own = action.list("rate_limits");
-    let option = closest.and_then(|(own, _)| own.get("vh_rate_limits")?.text_or_number());
-    let outer = match option.as_deref() {
-        _ if action.is_true("include_vh_rate_limits") => levels.host.list("rate_limits"),
-        Some("INCLUDE" | "1") => levels.host.list("rate_limits"),
-        Some("IGNORE" | "2") => &[],
-        _ if own.is_empty() => levels.host.list("rate_limits"),
-        _ => &[],
-    };
+    let outer = if includes(Some(action), closest) { levels.host.list("rate_limits") } else { &[] };
     (own.iter().chain(outer).collect(), false)
 }
 
-/// Returns the settings of the filter of this name in a route, a virtual host or a table of them, and whether they disable it.
-fn per_route<'a>(level: &'a Node, filter: &str) -> Option<(&'a Node, bool)> {
+/// True if a route with this action and these settings of the filter has the limits of its virtual host, too.
+fn includes(action: Option<&Node>, own: Option<(&Node, bool)>) -> bool {
+    let option = own.and_then(|(own, _)| own.get("vh_rate_limits")?.text_or_number());
+    match option.as_deref() {
+        _ if action.is_some_and(|action| action.is_true("include_vh_rate_limits")) => true,
+        Some("INCLUDE" | "1") => true,
+        Some("IGNORE" | "2") => false,
+        _ => action.is_none_or(|action| action.list("rate_limits").is_empty()),
+    }
+}
+
+/// Returns the settings of a filter in a route, a virtual host or a table of them, and whether they disable it: those under its name, or
+/// else under one that no other filter has.
+fn per_route<'a>(level: &'a Node, filter: &Filter<'_>) -> Option<(&'a Node, bool)> {
     let configs = level.get("typed_per_filter_config")?.fields();
-    configs.iter().find_map(|(name, _, config)| {
+    let of = |(name, _, config): &'a (String, Place, Node)| {
         let is_wrapped = config.type_name() == "FilterConfig";
         let inner = if is_wrapped { config.get("config").unwrap_or(config) } else { config };
-        let is_it = inner.type_name() == "RateLimitPerRoute"
-            || is_wrapped && (name == filter || name == "envoy.filters.http.ratelimit");
-        is_it.then_some((inner, config.is_true("disabled")))
-    })
+        let is_named = is_wrapped && (name == filter.name || name == "envoy.filters.http.ratelimit");
+        let own = of_route(inner).or(is_named.then_some(inner));
+        let own = own.filter(|_| !filter.others.contains(&name.as_str()));
+        own.map(|own| (own, config.is_true("disabled")))
+    };
+    let own = configs.iter().filter(|(name, ..)| name == filter.name).find_map(of);
+    own.or_else(|| configs.iter().find_map(of))
 }
 
 fn route_test(node: &Node, file: usize, notes: &mut Notes) -> RouteTest {

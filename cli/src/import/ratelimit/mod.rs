@@ -21,8 +21,8 @@ use crate::document::Node;
 use crate::tree::{Map, Tree};
 pub use entries::Source;
 pub use envoy::{
-    header_is, header_source, note_chosen, note_patched, note_selector, number, patched, percent,
-    pseudo_header, routes,
+    header_is, header_source, is_where, note_chosen, note_differences, note_patched, note_selector, number,
+    patched, percent, pseudo_header, rank, routes, typed,
 };
 use policies::Service;
 pub use policies::unit;
@@ -72,12 +72,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         envoys.iter().map(|(number, documents)| envoy::filter(documents, *number, &mut notes)).collect();
     let filter = filters.into_iter().reduce(|one, other| if one.domain.is_some() { one } else { other });
     let filter = filter.unwrap_or_default();
-    let sent = (!envoys.is_empty()).then(|| {
-        let of = |(number, documents): &(usize, &[Node])| {
-            envoy::descriptors(documents, &filter, *number, &mut notes)
-        };
-        envoys.iter().flat_map(of).collect::<Vec<_>>()
-    });
+    let sent = (!envoys.is_empty()).then(|| envoy::descriptors(&envoys, &filter, &mut notes));
     let services: Vec<Service<'_>> = files
         .iter()
         .enumerate()

@@ -9,7 +9,7 @@ use super::super::test::Test;
 use super::entries::{Address, Entry, Source};
 use super::envoy::{Descriptor, number};
 use super::line;
-use crate::document::Node;
+use crate::document::{Content, Node};
 use crate::tree::{Map, Tree};
 
 const MAX_DEPTH: usize = 64;
@@ -88,7 +88,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         let mut open: Vec<&Node> = service.root.list("descriptors").iter().collect();
         while let Some(node) = open.pop() {
             open.extend(node.list("descriptors"));
-            if node.get("rate_limit").is_some() && !self.found.contains(&core::ptr::from_ref(node)) {
+            if rate_limit(node).is_some() && !self.found.contains(&core::ptr::from_ref(node)) {
                 let what = format!("key: {}", node.text_of("key"));
                 let why = "no action of Envoy's routes makes a descriptor that finds this limit, so it is not imported";
                 let instead = "If another Envoy asks for it, import with its configuration, too";
@@ -164,7 +164,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         }
         let rank = |node: &&'a Node| match value(node) {
             text if text.is_empty() => 2,
-            text if text.ends_with('*') => 1,
+            text if text.contains('*') => 1,
             _ => 0,
         };
         let mut sorted = same;
@@ -173,12 +173,18 @@ impl<'a, 'n> Policies<'a, 'n> {
         for node in sorted {
             let text = value(node);
             let mut own = path.clone();
-            let shares = node.is_true("share_threshold") || !(text.is_empty() || text.ends_with('*'));
+            let shares = node.is_true("share_threshold") || !(text.is_empty() || text.contains('*'));
             let word = match &entry.source {
                 Source::Fixed(Some(own), _) if !shares => own,
                 _ => &text,
             };
             own.words.push(if word.is_empty() { entry.key.clone() } else { format!("{}-{word}", entry.key) });
+            if text.trim_end_matches('*').contains('*') {
+                let what = format!("{}: {text}", entry.key);
+                let why = "versions of the service before March 2026 read a `*` at the end of a value only";
+                let instead = "If yours is older, remove the policy";
+                self.notes.add(Note::at(service.file, line(node, "value"), &what, why, instead));
+            }
             let test = if text.is_empty() { Ok(entry.source.is_there()) } else { entry.source.is(&text) };
             let test = match test {
                 Ok(test) => test,
@@ -241,7 +247,7 @@ impl<'a, 'n> Policies<'a, 'n> {
     fn add(&mut self, service: &Service<'a>, node: &'a Node, path: Path, hits: Option<u64>) {
         const NAMES: &str = "weir's metrics name policies, not values";
         const JOURNAL: &str = "Use the journal to see who is denied";
-        let Some(limit) = node.get("rate_limit") else { return };
+        let Some(limit) = rate_limit(node) else { return };
         self.found.insert(core::ptr::from_ref(node));
         for (name, why, instead) in [
             (
@@ -420,6 +426,12 @@ pub fn unit(name: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
+/// A descriptor's limit. One that is null is none to the service.
+fn rate_limit(node: &Node) -> Option<&Node> {
+    node.get("rate_limit")
+        .filter(|limit| !matches!(&limit.content, Content::Scalar(value) if value.is_null()))
+}
+
 /// The sequences of keys that lead to limits, each once.
 fn key_paths(node: &Node, above: &mut Vec<String>, found: &mut Vec<Vec<String>>, depth: usize) {
     if depth > MAX_DEPTH {
@@ -427,7 +439,7 @@ fn key_paths(node: &Node, above: &mut Vec<String>, found: &mut Vec<Vec<String>>,
     }
     for descriptor in node.list("descriptors") {
         above.push(descriptor.text_of("key").to_owned());
-        if descriptor.get("rate_limit").is_some() && !found.contains(above) {
+        if rate_limit(descriptor).is_some() && !found.contains(above) {
             found.push(above.clone());
         }
         key_paths(descriptor, above, found, depth.saturating_add(1));

@@ -267,21 +267,22 @@ fn limited(stored: &Stored, platform: &str, text: &str, root: &Path, listener: &
     assert!(stored.asked(), "Redis has run no script");
 }
 
+const SIDECARS: [&str; 10] = [
+    "--for",
+    "istio",
+    "--context",
+    "sidecar-inbound",
+    "--selector",
+    "app=web",
+    "--namespace",
+    "web",
+    "--deployment",
+    "web",
+];
+
 fn renamed() {
-    let sidecars = [
-        "--for",
-        "istio",
-        "--context",
-        "sidecar-inbound",
-        "--selector",
-        "app=web",
-        "--namespace",
-        "web",
-        "--deployment",
-        "web",
-    ];
     let rows: [(&str, &[&str]); 3] =
-        [(GATEWAY, &["--for", "istio"]), (WEB, &sidecars), (EG, &["--for", "envoy-gateway"])];
+        [(GATEWAY, &["--for", "istio"]), (WEB, &SIDECARS), (EG, &["--for", "envoy-gateway"])];
     for (patched, arguments) in rows {
         let whole = Kustomization::new(patched);
         let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
@@ -583,7 +584,7 @@ fn no_secret() {
     let forms: [&[&str]; 8] = [
         &["--for", "istio"],
         &["--for", "istio", "--image", "oci://r/weir:1"],
-        &["--for", "istio", "--context", "sidecar-inbound", "--selector", "app=web", "--deployment", "web"],
+        &["--for", "istio", "--context", "sidecar-inbound", "--selector", "app=web", "--namespace", "web"],
         &["--for", "envoy-gateway"],
         &["--for", "envoy-gateway", "--image", "r/weir:1"],
         &["--for", "istio", "--image-volume", "r/weir:1", "--helm", "OUT"],
@@ -592,7 +593,7 @@ fn no_secret() {
     ];
     let folders: [&[&str]; 4] = [
         &["--for", "istio", "--kustomize", "OUT"],
-        &["--for", "istio", "--context", "sidecar-inbound", "--deployment", "web", "--kustomize", "OUT"],
+        &[&SIDECARS[..], &["--kustomize", "OUT"]].concat(),
         &["--for", "envoy-gateway", "--kustomize", "OUT"],
         &["--for", "envoy", "--files", "OUT"],
     ];
@@ -637,7 +638,7 @@ fn no_secret() {
             } else if output.status.success() && form.contains(&"--kustomize") {
                 let mut patched = if form.contains(&"istio") { GATEWAY } else { EG }.to_owned();
                 if form.contains(&"web") {
-                    patched = WEB.replace("namespace: web", "namespace: istio-system");
+                    patched = WEB.to_owned();
                 }
                 let whole = Kustomization::new(&patched);
                 fs::remove_dir_all(whole.0.path().join("weir")).expect("removed");

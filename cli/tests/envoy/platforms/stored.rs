@@ -31,6 +31,14 @@ impl Stored {
                 nodes = (0..2).map(|_| Redis::start().expect("a redis-server")).collect();
                 let port = nodes[0].address().port().to_string();
                 assert_eq!(call(&mut nodes[1].connect(), &["REPLICAOF", "127.0.0.1", &port]), "+OK\r\n");
+                // Envoy's health check has no login, and neither has the replica.
+                let others =
+                    ["default", "resetkeys", "-@all", "+role", "+ping", "+replconf", "+psync", "+info"];
+                for node in &nodes {
+                    log_in(node, folder.path());
+                    let mut admin = node.connect();
+                    assert_eq!(call(&mut admin, &[&["ACL", "SETUSER"], &others[..]].concat()), "+OK\r\n");
+                }
             }
             "cluster" => cluster = Some(Cluster::start(3, false).expect("a redis-server")),
             other => panic!("no store {other}"),
@@ -54,12 +62,10 @@ impl Stored {
             all.extend([String::from("--redis"), address.clone()]);
         }
         if self.kind == "tls" {
-            all.extend([
-                String::from("--ca-file"),
-                self.file("ca.crt"),
-                String::from("--password-file"),
-                self.file("password"),
-            ]);
+            all.extend([String::from("--ca-file"), self.file("ca.crt")]);
+        }
+        if ["tls", "sentinel"].contains(&self.kind) {
+            all.extend([String::from("--password-file"), self.file("password")]);
         }
         all
     }
@@ -100,13 +106,15 @@ impl Stored {
 
 /// A Redis that speaks TLS only, and refuses clients without a password.
 fn secured(folder: &Path) -> Redis {
-    fs::write(folder.join("password"), "weir:correct horse\n").expect("a file");
     let redis = Redis::start_tls("127.0.0.1", folder, &["--tls-auth-clients", "no"]).expect("a redis-server");
-    let mut admin = redis.connect();
-    assert_eq!(
-        call(&mut admin, &["ACL", "SETUSER", "weir", "on", ">correct horse", "~*", "+@all"]),
-        "+OK\r\n"
-    );
-    assert_eq!(call(&mut admin, &["ACL", "SETUSER", "default", "off"]), "+OK\r\n");
+    log_in(&redis, folder);
+    assert_eq!(call(&mut redis.connect(), &["ACL", "SETUSER", "default", "off"]), "+OK\r\n");
     redis
+}
+
+/// A user for weir, and a file with its login.
+fn log_in(redis: &Redis, folder: &Path) {
+    fs::write(folder.join("password"), "weir:correct horse\n").expect("a file");
+    let user = ["ACL", "SETUSER", "weir", "on", ">correct horse", "~*", "+@all"];
+    assert_eq!(call(&mut redis.connect(), &user), "+OK\r\n");
 }
