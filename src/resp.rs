@@ -22,8 +22,6 @@
 //! Source: <https://redis.io/docs/latest/develop/reference/protocol-spec/>. RESP3 types are malformed here, because
 //! nothing weir talks to sends them without a `HELLO 3`.
 
-use core::fmt;
-
 /// The longest simple string or error line, without its type byte and CRLF. Redis itself stops at this length.
 pub const MAX_LINE: usize = 64 * 1024;
 /// The longest bulk string.
@@ -118,15 +116,7 @@ pub enum Reply<'a> {
 /// These bytes are not RESP2, or exceed [`Bounds`]. Nothing after
 /// them can be trusted: it is unknown where the next value begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(&'static str);
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "malformed RESP: {}", self.0)
-    }
-}
-
-impl core::error::Error for Malformed {}
+pub struct Malformed;
 
 /// Decodes the first value of `input`, with its length in bytes. `None`: the value is not complete yet.
 ///
@@ -175,7 +165,7 @@ impl<'a> Decoder<'a> {
         let max = match kind {
             b'+' | b'-' => self.bounds.line,
             b':' | b'$' | b'*' => MAX_DIGITS,
-            _ => return Err(Malformed("unknown type byte").into()),
+            _ => return Err(Malformed.into()),
         };
         let line = self.line(max)?;
         Ok(match kind {
@@ -194,7 +184,7 @@ impl<'a> Decoder<'a> {
                 None => Reply::Array(None),
                 Some(n) => {
                     if n > 0 && depth >= self.bounds.depth.min(MAX_DEPTH) {
-                        return Err(Malformed("nested too deep").into());
+                        return Err(Malformed.into());
                     }
                     // The shortest value has three bytes: allocate nothing for items that the input cannot have.
                     let mut items = Vec::with_capacity(n.min(self.rest.len() / 3));
@@ -216,7 +206,7 @@ impl<'a> Decoder<'a> {
                 self.end_of_line()?;
                 Ok(line)
             }
-            None if within.len() > max => Err(Malformed("line too long").into()),
+            None if within.len() > max => Err(Malformed.into()),
             None => Err(Stop::Incomplete),
         }
     }
@@ -228,7 +218,7 @@ impl<'a> Decoder<'a> {
                 Ok(())
             }
             [] | [b'\r'] => Err(Stop::Incomplete),
-            _ => Err(Malformed("CRLF expected").into()),
+            _ => Err(Malformed.into()),
         }
     }
 
@@ -242,7 +232,7 @@ impl<'a> Decoder<'a> {
 fn integer(line: &[u8]) -> Result<i64, Malformed> {
     // The standard parser accepts exactly RESP's grammar: an optional sign and at least one digit, in range.
     let number = core::str::from_utf8(line).ok().and_then(|text| text.parse().ok());
-    number.ok_or(Malformed("not a 64-bit integer"))
+    number.ok_or(Malformed)
 }
 
 /// A length of at most `max`; `None` is the `-1` of the null bulk string and the null array.
@@ -251,7 +241,7 @@ fn length(line: &[u8], max: usize) -> Result<Option<usize>, Malformed> {
         -1 => Ok(None),
         n => match usize::try_from(n) {
             Ok(n) if n <= max => Ok(Some(n)),
-            _ => Err(Malformed("length out of bounds")),
+            _ => Err(Malformed),
         },
     }
 }
@@ -348,16 +338,16 @@ impl Scanner {
     fn byte(&mut self, byte: u8) -> Result<bool, Malformed> {
         self.at = match (self.at, byte) {
             (At::Kind, b'+' | b'-' | b':' | b'$' | b'*') => At::Line { kind: byte, read: 0 },
-            (At::Kind, _) => return Err(Malformed("unknown type byte")),
+            (At::Kind, _) => return Err(Malformed),
             (At::Line { kind, read }, b'\r') => At::LineFeed { kind, read },
-            (At::Line { .. }, b'\n') => return Err(Malformed("LF without CR")),
+            (At::Line { .. }, b'\n') => return Err(Malformed),
             (At::Line { kind, read }, _) => {
                 let fits = match kind {
                     b'+' | b'-' => read < self.bounds.line,
                     _ => self.digits.get_mut(read).map(|digit| *digit = byte).is_some(),
                 };
                 if !fits {
-                    return Err(Malformed("line too long"));
+                    return Err(Malformed);
                 }
                 At::Line { kind, read: read + 1 }
             }
@@ -367,8 +357,7 @@ impl Scanner {
                 self.at = At::Kind;
                 return Ok(true);
             }
-            (At::LineFeed { .. } | At::Bulk { .. }, _) => return Err(Malformed("CRLF expected")),
-            (At::Lost, _) => return Err(Malformed("already malformed")),
+            (At::LineFeed { .. } | At::Bulk { .. } | At::Lost, _) => return Err(Malformed),
         };
         Ok(false)
     }
@@ -391,7 +380,7 @@ impl Scanner {
                 if let Some(n @ 1..) = length(digits, self.bounds.items)? {
                     let open =
                         self.open.get_mut(..self.bounds.depth).and_then(|open| open.get_mut(self.depth));
-                    let open = open.ok_or(Malformed("nested too deep"))?;
+                    let open = open.ok_or(Malformed)?;
                     *open = n;
                     self.depth += 1;
                     return Ok(false);

@@ -55,7 +55,7 @@ pub fn round_trip(redis: SocketAddr, question: &[u8], measured: Duration) -> io:
             let length = redis.read(&mut reply)?;
             let read = reply.get(..length).filter(|read| !read.is_empty() && !read.starts_with(b"-"));
             let read = read.ok_or_else(|| io::Error::other("Redis does not answer the script"))?;
-            if scanner.scan(read).map_err(io::Error::other)?.is_some() {
+            if scanner.scan(read).map_err(|_| io::ErrorKind::InvalidData)?.is_some() {
                 break;
             }
         }

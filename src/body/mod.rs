@@ -46,7 +46,7 @@ pub use json_rpc::{IdScanner, Ids, MAX_ID_BYTES, MAX_IDS};
 pub use number::{MAX_MILLIONTHS, Millionths, Number};
 pub use path::{MAX_DEPTH, MAX_GROUPED, MAX_PATH_LENGTH, MAX_PATHS, MAX_VALUES, PathError, Paths};
 pub use scan::{Scanner, Unreadable};
-pub use sum::{MAX_SUM, MAX_TERMS, Sum, SumError, Weight, WeightError, weigh};
+pub use sum::{MAX_SUM, MAX_TERMS, Sum, Weight, weigh};
 pub use values::{Ambiguous, MAX_TEXT, MAX_TEXTS, Value};
 
 pub use json::MAX_NESTING;

@@ -13,8 +13,6 @@
 //! A key matches the same characters and nothing else, however the document spells them: `"us\u0065r"` is `user`, `"User"` is not. In a body
 //! that a client has written, [`Scanner::only`](super::Scanner::only) does not choose between such two.
 
-use core::fmt;
-
 use super::search::Search;
 
 /// The most paths in a table of [`Paths::new`].
@@ -131,9 +129,8 @@ impl Paths {
     /// # Errors
     /// [`PathError`] for the first path that is wrong.
     pub fn new(paths: &[&str]) -> Result<Self, PathError> {
-        if let Some(value) = paths.get(MAX_PATHS) {
-            let allowed = "at most 20 paths";
-            return Err(PathError { path: MAX_PATHS, byte: 0, value: (*value).to_owned(), allowed });
+        if paths.len() > MAX_PATHS {
+            return Err((0, "at most 20 paths"));
         }
         let mut table = Self::compiled(paths)?;
         let keys = table.paths.iter().filter_map(|path| path.iter().rev().find_map(Segment::key));
@@ -177,8 +174,7 @@ impl Paths {
             search: None,
         };
         for (path, text) in paths.iter().enumerate() {
-            let error = |(byte, allowed)| PathError { path, byte, value: (*text).to_owned(), allowed };
-            let segments = compile(text).map_err(error)?;
+            let segments = compile(text)?;
             let this = Set::of(path);
             table.all = table.all.with(this);
             for (depth, segment) in segments.iter().enumerate() {
@@ -289,31 +285,10 @@ fn add(by_depth: &mut ByDepth, depth: usize, path: Set) {
     }
 }
 
-/// A path that cannot be compiled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathError {
-    /// The index of the path, from 0.
-    pub path: usize,
-    /// The place in its text, in bytes.
-    pub byte: usize,
-    /// Its text.
-    pub value: String,
-    /// The syntax that is allowed there.
-    pub allowed: &'static str,
-}
+/// The place at which a path cannot be compiled, in bytes, and the syntax that is allowed there.
+pub type PathError = (usize, &'static str);
 
-impl fmt::Display for PathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "path {} is {:?}; allowed at byte {}: {}", self.path, self.value, self.byte, self.allowed)
-    }
-}
-
-impl core::error::Error for PathError {}
-
-/// The place of a mistake in a path, in bytes, and the syntax that is allowed there.
-type Wrong = (usize, &'static str);
-
-fn compile(text: &str) -> Result<Vec<Segment>, Wrong> {
+fn compile(text: &str) -> Result<Vec<Segment>, PathError> {
     if text.len() > MAX_PATH_LENGTH {
         return Err((MAX_PATH_LENGTH, "at most 512 bytes"));
     }
@@ -338,7 +313,7 @@ fn compile(text: &str) -> Result<Vec<Segment>, Wrong> {
     }
 }
 
-fn key(text: &str, byte: usize) -> Result<(Segment, &str), Wrong> {
+fn key(text: &str, byte: usize) -> Result<(Segment, &str), PathError> {
     let is_plain = |c: char| {
         c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || (!c.is_ascii() && c.is_alphanumeric())
     };
@@ -356,7 +331,7 @@ fn key(text: &str, byte: usize) -> Result<(Segment, &str), Wrong> {
 }
 
 /// Reads the segment in brackets, and returns it with what follows them.
-fn bracket(text: &str, byte: usize) -> Result<(Segment, &str), Wrong> {
+fn bracket(text: &str, byte: usize) -> Result<(Segment, &str), PathError> {
     const ALLOWED: &str = "`[0]`, `[*]` or `['key']`; an index is at most 4294967295";
     let (segment, rest) = if let Some(rest) = text.strip_prefix('*') {
         (Segment::AnyIndex, rest)
@@ -375,7 +350,7 @@ fn bracket(text: &str, byte: usize) -> Result<(Segment, &str), Wrong> {
 }
 
 /// A key in quotes, and what follows it.
-fn quoted(text: &str, quote: char, byte: usize) -> Result<(Segment, &str), Wrong> {
+fn quoted(text: &str, quote: char, byte: usize) -> Result<(Segment, &str), PathError> {
     let mut key = String::new();
     let mut chars = text.char_indices().skip(1);
     while let Some((at, c)) = chars.next() {

@@ -5,7 +5,7 @@ use core::fmt;
 
 use super::number::Millionths;
 use super::scan::Scanner;
-use super::values::{Ambiguous, Value};
+use super::values::Value;
 
 /// The largest sum, in units: a larger one counts as this one.
 pub const MAX_SUM: u64 = 1_000_000_000_000;
@@ -18,39 +18,24 @@ const MAX_WEIGHT: u64 = 1_000_000;
 /// The product of a number and a weight counts these parts of a unit.
 const PARTS: u128 = 1_000_000_000_000;
 
-/// The allowed weights.
-const ALLOWED: &str = "a decimal number from 0 to 1000000 with at most six decimal places, such as 1 or 0.25";
-
 /// The factor of a term, from 0 to 1,000,000 in steps of a millionth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(u64);
 
 impl Weight {
-    /// Reads a weight such as `1` or `0.25`.
-    ///
-    /// # Errors
-    /// [`WeightError`] if it is no decimal number from 0 to 1,000,000 with at most six decimal places.
-    pub fn parse(text: &str) -> Result<Self, WeightError> {
-        let error = || WeightError { value: text.to_owned(), allowed: ALLOWED };
+    /// Reads a weight such as `1` or `0.25`; `None` if it is no decimal number from 0 to 1,000,000 with at most six decimal places.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let (units, places) = text.split_once('.').unwrap_or((text, "0"));
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         if !is_number(units) || !is_number(places) || places.len() > 6 {
-            return Err(error());
+            return None;
         }
-        let units: u64 = units.parse().map_err(|_| error())?;
-        let places: u64 = format!("{places:0<6}").parse().map_err(|_| error())?;
+        let units: u64 = units.parse().ok()?;
+        let places: u64 = format!("{places:0<6}").parse().ok()?;
         let millionths = units.saturating_mul(1_000_000).saturating_add(places);
-        if millionths > MAX_WEIGHT * 1_000_000 { Err(error()) } else { Ok(Self(millionths)) }
+        (millionths <= MAX_WEIGHT * 1_000_000).then_some(Self(millionths))
     }
-}
-
-/// The error of a weight that is none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WeightError {
-    /// The text.
-    pub value: String,
-    /// The allowed weights.
-    pub allowed: &'static str,
 }
 
 impl fmt::Display for Weight {
@@ -60,14 +45,6 @@ impl fmt::Display for Weight {
     }
 }
 
-impl fmt::Display for WeightError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "weight {:?}; allowed: {}", self.value, self.allowed)
-    }
-}
-
-impl core::error::Error for WeightError {}
-
 /// A sum of at most [`MAX_TERMS`] terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
@@ -75,66 +52,28 @@ pub struct Sum {
     terms: Vec<(Weight, Vec<usize>)>,
 }
 
-/// A sum of more than [`MAX_TERMS`] terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SumError {
-    /// The number of terms.
-    pub terms: usize,
-}
-
-impl fmt::Display for SumError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a sum of {} terms; allowed: at most {MAX_TERMS}", self.terms)
-    }
-}
-
-impl core::error::Error for SumError {}
-
 impl Sum {
-    /// A sum. A path is given by its number in [`Paths`](super::Paths).
-    ///
-    /// # Errors
-    /// [`SumError`] if there are too many terms.
-    pub fn new(terms: Vec<(Weight, Vec<usize>)>) -> Result<Self, SumError> {
-        if terms.len() > MAX_TERMS {
-            return Err(SumError { terms: terms.len() });
-        }
-        Ok(Self { terms })
+    /// A sum; `None` of more than [`MAX_TERMS`] terms. A path is given by its number in [`Paths`](super::Paths).
+    #[must_use]
+    pub fn new(terms: Vec<(Weight, Vec<usize>)>) -> Option<Self> {
+        (terms.len() <= MAX_TERMS).then_some(Self { terms })
     }
 
     /// The sum of the last numbers, in units: rounded up, at most [`MAX_SUM`]. `None` if no path has a number.
     #[must_use]
     pub fn last(&self, scanner: &Scanner) -> Option<u64> {
-        self.of(|path| Ok(scanner.last(path))).unwrap_or_default()
-    }
-
-    /// As [`last`](Self::last), of the only numbers.
-    ///
-    /// # Errors
-    /// [`Ambiguous`] if a path that counts, or one that would count before it, is.
-    pub fn only(&self, scanner: &Scanner) -> Result<Option<u64>, Ambiguous> {
-        self.of(|path| scanner.only(path))
-    }
-
-    fn of<'a>(
-        &self,
-        value: impl Fn(usize) -> Result<Option<Value<'a>>, Ambiguous>,
-    ) -> Result<Option<u64>, Ambiguous> {
-        let counted = |path| {
-            Ok(value(path)?
-                .and_then(|value| if let Value::Number(number) = value { number.counted() } else { None }))
-        };
         // In units of 10^-12. A term is at most 10^30, so sixteen of them fit in 128 bits.
         let mut sum: Option<u128> = None;
         for (weight, values) in &self.terms {
-            for path in values {
-                if let Some(number) = counted(*path)? {
-                    sum = Some(sum.unwrap_or_default() + product(&(number, *weight)));
-                    break;
-                }
+            let number = values.iter().find_map(|path| match scanner.last(*path)? {
+                Value::Number(number) => number.counted(),
+                _ => None,
+            });
+            if let Some(number) = number {
+                sum = Some(sum.unwrap_or_default() + product(&(number, *weight)));
             }
         }
-        Ok(sum.map(|sum| units(sum, 1)))
+        sum.map(|sum| units(sum, 1))
     }
 }
 

@@ -199,7 +199,7 @@ fn read_sum(view: &View<'_, BodyCostFields>, errors: &mut Errors) -> Option<(Pat
                 paths.push(path.to_owned());
             }
         }
-        terms.push((Weight::parse(term.get(&TERM.weight)).ok()?, places));
+        terms.push((Weight::parse(term.get(&TERM.weight))?, places));
     }
     if paths.len() > MAX_PATHS {
         let allowed = format!("up to {MAX_PATHS} different paths in one sum");
@@ -207,7 +207,7 @@ fn read_sum(view: &View<'_, BodyCostFields>, errors: &mut Errors) -> Option<(Pat
         return None;
     }
     let paths: Vec<_> = paths.iter().map(String::as_str).collect();
-    Some((Paths::new(&paths).ok()?, Sum::new(terms).ok()?))
+    Some((Paths::new(&paths).ok()?, Sum::new(terms)?))
 }
 
 fn missing(view: &View<'_, OnMissingFields>) -> OnMissing {

@@ -156,10 +156,10 @@ fn read_weights<F>(
     output: &Field<F, Text>,
     others: [&Optional<F, Text>; 4],
 ) -> Option<Weights> {
-    let [input, output] = [input, output].map(|field| Weight::parse(view.get(field)).ok());
+    let [input, output] = [input, output].map(|field| Weight::parse(view.get(field)));
     let (input, output) = (input?, output?);
     let [cached_input, cache_write, cache_write_1h, reasoning] =
-        others.map(|field| view.get(field).and_then(|text| Weight::parse(text).ok()));
+        others.map(|field| view.get(field).and_then(Weight::parse));
     Some(Weights {
         input,
         cached_input: cached_input.unwrap_or(input),
@@ -199,7 +199,7 @@ fn read_prices<F: 'static>(
             read_weights(&view, &WEIGHTS.input, &WEIGHTS.output, others)?
         }
         None => {
-            let one = Weight::parse("1").ok()?;
+            let one = Weight::parse("1")?;
             Weights {
                 input: one,
                 cached_input: one,

@@ -5,7 +5,7 @@ use super::{Engine, Release, StreamId, Submitted};
 use crate::body::Ids;
 use crate::config::{BeforeBody, Unasked, UnaskedRuling};
 use crate::inline_vec::InlineVec;
-use crate::policy::settle::{Fields, Watched};
+use crate::policy::settle::{Fields, Settling, Watched};
 use crate::policy::{Check, Denial};
 use crate::response::{Header, Record};
 use crate::time::Micros;
@@ -137,17 +137,17 @@ impl Engine {
     /// A part of the response's body, of this many bytes: for requests with [`Watched::size`] or [`Watched::content`]. `content` is these
     /// bytes; it may be empty if only the size is watched.
     pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
-        self.requests.response_body(stream, bytes, content);
+        self.requests.settlings(stream).for_each(|settling| settling.body(bytes, content));
     }
 
     /// This many bytes of the request's body have passed until now: for a configuration that [counts them](crate::config::Config::counts_uploads).
     pub fn uploaded(&mut self, stream: StreamId, bytes: u64) {
-        self.requests.uploaded(stream, bytes);
+        self.requests.settlings(stream).for_each(|settling| settling.uploaded(bytes));
     }
 
     /// The response has ended by itself, and was not cut off: for requests with [`Watched::is_any`].
     pub fn response_whole(&mut self, stream: StreamId) {
-        self.requests.response_whole(stream);
+        self.requests.settlings(stream).for_each(Settling::whole);
     }
 
     /// The trailers of the response: for requests with [`Watched::trailers`]. `fields` reads them.

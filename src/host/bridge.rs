@@ -9,7 +9,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, BufferType, ContextType, MapType};
 
-use super::now;
+use super::{now, read};
 use crate::bridge::{Bridge, MARK, MARKS_LAST, Output};
 use crate::time::{Micros, Throttle};
 
@@ -108,10 +108,6 @@ impl HttpContext for Connection {
 }
 
 const UNREAD: Output<'static> = Output::Close("bytes that it can read");
-
-fn read(buffer: BufferType, size: usize) -> Option<Vec<u8>> {
-    hostcalls::get_buffer(buffer, 0, size).ok().flatten()
-}
 
 /// Replaces the `size` bytes of input by the output. The host's buffer is emptied every time: bytes that wait for the
 /// rest wait in the bridge.

@@ -16,7 +16,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, RootContext};
-use proxy_wasm::types::{LogLevel, Status};
+use proxy_wasm::types::{BufferType, LogLevel, Status};
 
 use crate::time::Micros;
 
@@ -45,6 +45,11 @@ fn start() {
 /// True if a call to the host succeeded. A failure is logged: no such call should fail.
 fn done(what: &str, done: Result<(), Status>) -> bool {
     done.inspect_err(|status| log::error!("{what} failed: {status:?}")).is_ok()
+}
+
+/// The first `size` bytes of a buffer of the host.
+fn read(buffer: BufferType, size: usize) -> Option<Vec<u8>> {
+    hostcalls::get_buffer(buffer, 0, size).ok().flatten()
 }
 
 /// The host's time.

@@ -29,7 +29,12 @@ impl Limit {
                 // A step that is larger than the share would not fit into it.
                 let is_cut = of.how() == Refill::Stepwise && of.refill() > part(of.capacity());
                 let (refill, interval) = match is_cut {
-                    true => (part(of.refill()), of.interval()),
+                    true => {
+                        // Rounded up, it comes less often.
+                        let steps = workers.div_ceil(of.refill().max(1));
+                        let interval = of.interval().0.saturating_mul(steps).min(MAX_WINDOW.0);
+                        (part(of.refill()), Micros(interval))
+                    }
                     false => slower(of.refill(), of.interval()),
                 };
                 TokenBucket::new(part(of.capacity()), refill, interval, of.how(), of.overdraft() / workers)
@@ -108,7 +113,8 @@ mod tests {
             (stepwise(100, 26, 1), stepwise(25, 6, 1)),
             (stepwise(100, 25, 1), stepwise(25, 25, 4)),
             (stepwise(100, 5, 1), stepwise(25, 5, 4)),
-            (stepwise(3, 3, 1), stepwise(1, 1, 1)),
+            (stepwise(3, 3, 1), stepwise(1, 1, 2)),
+            (stepwise(5, 2, 3600), stepwise(1, 1, 7200)),
         ];
         for (whole, share) in rows {
             assert_eq!(whole.local_share(4), share);

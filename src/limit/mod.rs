@@ -288,44 +288,13 @@ impl Limit {
     }
 }
 
-impl From<FixedWindow> for Limit {
-    fn from(limit: FixedWindow) -> Self {
-        Self::FixedWindow(limit)
-    }
+macro_rules! from {
+    ($($limit:ident)*) => {
+        $(impl From<$limit> for Limit {
+            fn from(limit: $limit) -> Self {
+                Self::$limit(limit)
+            }
+        })*
+    };
 }
-
-impl From<SlidingLog> for Limit {
-    fn from(limit: SlidingLog) -> Self {
-        Self::SlidingLog(limit)
-    }
-}
-
-impl From<SlidingWindow> for Limit {
-    fn from(limit: SlidingWindow) -> Self {
-        Self::SlidingWindow(limit)
-    }
-}
-
-impl From<TokenBucket> for Limit {
-    fn from(limit: TokenBucket) -> Self {
-        Self::TokenBucket(limit)
-    }
-}
-
-impl From<LeakyBucket> for Limit {
-    fn from(limit: LeakyBucket) -> Self {
-        Self::LeakyBucket(limit)
-    }
-}
-
-impl From<Concurrency> for Limit {
-    fn from(limit: Concurrency) -> Self {
-        Self::Concurrency(limit)
-    }
-}
-
-impl From<Distinct> for Limit {
-    fn from(limit: Distinct) -> Self {
-        Self::Distinct(limit)
-    }
-}
+from! { FixedWindow SlidingLog SlidingWindow TokenBucket LeakyBucket Concurrency Distinct }

@@ -206,7 +206,7 @@ impl Filed {
             request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
             for (name, value) in pairs::all_parameters(pairs, text) {
                 // It may be any name.
-                if name.has_wrong_escape() || name.has_odd_brackets() {
+                if name.has_wrong_escape() || pairs.may_have_brackets() && name.has_odd_brackets() {
                     return None;
                 }
                 self.look_up_named(name, |Named { name: wanted, parts, .. }| {

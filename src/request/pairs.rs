@@ -329,6 +329,12 @@ impl Pairs {
         }
     }
 
+    /// True if any name or value may have a bracket.
+    #[must_use]
+    pub const fn may_have_brackets(&self) -> bool {
+        self.classes & (class::GAP | class::NOT_SIMPLE) > 0
+    }
+
     /// True if there are more bytes or pairs than are read. Then a name that was not found may still be there.
     #[must_use]
     pub const fn truncated(&self) -> bool {

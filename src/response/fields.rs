@@ -65,6 +65,12 @@ impl Headers {
     pub(super) fn add(&mut self, name: &'static str, value: String, upstream: Upstream) {
         self.all.push(Header { name, value, upstream });
     }
+
+    pub(super) fn add_number(&mut self, name: &'static str, number: u64, upstream: Upstream) {
+        let mut value = self.value();
+        value.push_str(itoa::Buffer::new().format(number));
+        self.add(name, value, upstream);
+    }
 }
 
 /// The limits that state a time.
@@ -129,15 +135,11 @@ pub(super) fn add_status(answers: &[PolicyAnswer<'_>], times: Times, headers: &m
         && let Some(limit) =
             of(Style::XRateLimit).flat_map(NamedLimit::of).min_by_key(|limit| nearness(limit.status))
     {
-        let mut add = |name, number: u64| {
-            let mut value = headers.value();
-            value.push_str(itoa::Buffer::new().format(number));
-            headers.add(name, value, first.settings.upstream);
-        };
-        add("x-ratelimit-limit", limit.quota());
-        add("x-ratelimit-remaining", limit.status.remaining);
+        let upstream = first.settings.upstream;
+        headers.add_number("x-ratelimit-limit", limit.quota(), upstream);
+        headers.add_number("x-ratelimit-remaining", limit.status.remaining, upstream);
         if let Some(time) = times.of(&limit) {
-            add("x-ratelimit-reset", time.as_secs_ceil());
+            headers.add_number("x-ratelimit-reset", time.as_secs_ceil(), upstream);
         }
     }
     if answers.iter().any(|answer| matches!(answer.settings.style, Style::OpenAi | Style::Anthropic)) {

@@ -46,13 +46,8 @@ pub(super) fn add(answers: &[PolicyAnswer<'_>], headers: &mut Headers) {
                 .min_by_key(|limit| (nearness(limit.status), limit.quota()));
             let Some(limit) = nearest else { continue };
             let upstream = limit.answer.settings.upstream;
-            let mut number = |name, number: u64| {
-                let mut value = headers.value();
-                value.push_str(itoa::Buffer::new().format(number));
-                headers.add(name, value, upstream);
-            };
-            number(limit_name, limit.quota());
-            number(remaining_name, limit.status.remaining);
+            headers.add_number(limit_name, limit.quota(), upstream);
+            headers.add_number(remaining_name, limit.status.remaining, upstream);
             let mut reset = headers.value();
             match style {
                 Style::Anthropic => {

@@ -136,8 +136,7 @@ fn every_proper_prefix_is_incomplete() {
 #[test]
 fn refuses_what_cannot_become_a_value() {
     for (name, bytes) in malformed() {
-        let said = resp::decode(&bytes).expect_err(name).to_string();
-        assert!(said.starts_with("malformed RESP: ") && said.len() > 20, "{name}: {said}");
+        assert_eq!(resp::decode(&bytes), Err(Malformed), "{name}");
         let mut scanner = Scanner::new();
         assert!(scanner.scan(&bytes).is_err(), "{name}, scanned");
         assert!(scanner.scan(b"+OK\r\n").is_err(), "{name}: a lost stream stays lost");

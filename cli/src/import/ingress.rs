@@ -101,8 +101,17 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     }
     let set =
         |name: &str| maps.iter().find_map(|map| map.root.at(&["data", name])).and_then(Node::text_or_number);
-    let allows =
-        (!maps.is_empty()).then(|| set("allow-snippet-annotations").is_some_and(|value| is_true(&value)));
+    // Other ConfigMaps are those of other programs.
+    let of_controller = |map: &&Object<'_>| {
+        let data = map.root.get("data").map(Node::fields).unwrap_or_default();
+        let is_setting = |name: &str| name.ends_with("-snippet") || name.starts_with("limit-");
+        data.iter().any(|(name, ..)| is_setting(name) || name == "allow-snippet-annotations")
+    };
+    let allows = maps
+        .iter()
+        .copied()
+        .any(|map| of_controller(&map))
+        .then(|| set("allow-snippet-annotations").is_some_and(|value| is_true(&value)));
     let rejected = ["limit_req_status", "limit_conn_status"].map(|name| {
         let status = http.iter().rfind(|directive| directive.name == name);
         status.map_or("503", |status| status.argument(0)).to_owned()

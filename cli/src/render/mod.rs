@@ -129,7 +129,7 @@ pub(super) struct Arguments {
     /// The Gateway. By default `eg`.
     #[arg(long, help_heading = GATEWAY)]
     gateway: Option<String>,
-    /// A listener of the Gateway, and its port; of several with one port, the first of the Gateway. Repeat it for several. By default
+    /// A listener of the Gateway, and its port. Repeat it for several; of several with one port, name the first in the Gateway. By default
     /// `http:80`.
     #[arg(long, value_name = "NAME:PORT", help_heading = GATEWAY)]
     listener: Vec<String>,
@@ -299,7 +299,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     if arguments.store == Store::Sentinel && arguments.password_file.is_some() {
         tell(
             "weir: --password-file: Envoy's health check does not log in, so let Redis answer it: \
-             `ACL SETUSER default on nopass resetkeys -@all +role`",
+             `ACL SETUSER default on nopass resetkeys -@all +role`, after Sentinel and the replicas have users of their own \
+             (docs/stores.md)",
         );
     }
     let mut rendering = Rendering {

@@ -251,28 +251,15 @@ macro_rules! variants {
 }
 pub(in crate::config) use variants;
 
-// Derived, these would ask the same of their parameters.
-impl<N> Clone for Count<N> {
-    fn clone(&self) -> Self {
-        *self
-    }
+/// Derived, these would ask the same of their parameters.
+macro_rules! copy {
+    ($($type:ident)*) => {
+        $(impl<T> Clone for $type<T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<T> Copy for $type<T> {})*
+    };
 }
-impl<N> Copy for Count<N> {}
-impl<E> Clone for Word<E> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<E> Copy for Word<E> {}
-impl<F> Clone for Nested<F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<F> Copy for Nested<F> {}
-impl<F> Clone for WordOr<F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<F> Copy for WordOr<F> {}
+copy! { Count Word Nested WordOr }

@@ -242,8 +242,8 @@ pub static BODY_PATH: Syntax = Syntax {
     number: None,
     check: |text| match Paths::new(&[text]) {
         Ok(_) => Ok(()),
-        Err(error) => {
-            let detail = format!("at byte {}: {}", error.byte, error.allowed);
+        Err((byte, allowed)) => {
+            let detail = format!("at byte {byte}: {allowed}");
             Err(Mismatch { detail: Some(detail), nearest: None })
         }
     },
@@ -256,7 +256,7 @@ pub static WEIGHT: Syntax = Syntax {
     pattern: "^[0-9]{1,7}(\\.[0-9]{1,6})?$",
     max: 14,
     number: Some((0, 1_000_000)),
-    check: |text| ok_if(Weight::parse(text).is_ok()),
+    check: |text| ok_if(Weight::parse(text).is_some()),
 };
 
 /// The name of a language model, or what it begins with.

@@ -91,25 +91,10 @@ impl Requests {
         self.watch(stream, now, |settling, settle| settling.headers(settle, fields))
     }
 
-    /// A part of the response's body, of this many bytes, and its content where that is needed.
-    pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
+    /// The readers of the response to a request.
+    pub fn settlings(&mut self, stream: StreamId) -> impl Iterator<Item = &mut Settling> {
         let checks = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.checks);
-        let watching = checks.filter_map(|policy_check| policy_check.settling.as_deref_mut());
-        watching.for_each(|settling| settling.body(bytes, content));
-    }
-
-    /// This many bytes of the request's body have passed until now.
-    pub fn uploaded(&mut self, stream: StreamId, bytes: u64) {
-        let checks = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.checks);
-        checks
-            .filter_map(|policy_check| policy_check.settling.as_deref_mut())
-            .for_each(|settling| settling.uploaded(bytes));
-    }
-
-    /// The response has ended by itself.
-    pub fn response_whole(&mut self, stream: StreamId) {
-        let checks = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.checks);
-        checks.filter_map(|policy_check| policy_check.settling.as_deref_mut()).for_each(Settling::whole);
+        checks.filter_map(|policy_check| policy_check.settling.as_deref_mut())
     }
 
     /// The trailers of the response.

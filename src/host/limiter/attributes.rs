@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, Status};
 
-use super::super::now;
+use super::super::{now, read};
 use super::reply;
 use crate::request::{Attributes, Unreadable};
 use crate::session::Exchange;
@@ -48,7 +48,7 @@ pub(super) fn response_field(map: MapType, name: &str) -> Option<Vec<u8>> {
 
 /// Returns this number of bytes of the response's body, in the callback of its body.
 pub(super) fn response_body(size: usize) -> Vec<u8> {
-    hostcalls::get_buffer(BufferType::HttpResponseBody, 0, size).ok().flatten().unwrap_or_default()
+    read(BufferType::HttpResponseBody, size).unwrap_or_default()
 }
 
 /// Returns this number of bytes of the request's body, in the callback of its body.
@@ -56,7 +56,7 @@ pub(super) fn request_body(size: usize) -> Vec<u8> {
     if size == 0 {
         return Vec::new();
     }
-    hostcalls::get_buffer(BufferType::HttpRequestBody, 0, size).ok().flatten().unwrap_or_default()
+    read(BufferType::HttpRequestBody, size).unwrap_or_default()
 }
 
 impl HostAttributes {

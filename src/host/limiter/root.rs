@@ -9,7 +9,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{BufferType, ContextType};
 
-use super::super::{done, now};
+use super::super::{done, now, read};
 use super::filter::Filter;
 use super::reply;
 use super::streams;
@@ -145,10 +145,7 @@ impl Context for Root {
 impl RootContext for Root {
     fn on_configure(&mut self, size: usize) -> bool {
         // Envoy also configures a VM on its main thread that serves no request: open no stream, arm no timer here.
-        let json = hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size)
-            .ok()
-            .flatten()
-            .unwrap_or_default();
+        let json = read(BufferType::PluginConfiguration, size).unwrap_or_default();
         let config = Config::parse(&json);
         match config.and_then(|config| config.with_secret(weir_pause::variable).map_err(|error| vec![error]))
         {

@@ -3,7 +3,7 @@
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::body::{Form, MAX_DEPTH, MAX_PATH_LENGTH, MAX_PATHS, PathError, Paths};
+use weir::body::{Form, MAX_DEPTH, MAX_PATH_LENGTH, MAX_PATHS, Paths};
 
 use super::found;
 use crate::table;
@@ -82,11 +82,7 @@ fn what_is_no_path() {
     table::each(rows.into_iter().map(|(path, byte, allowed)| {
         let found = match Paths::new(&["fine", path]) {
             Ok(_) => "a path".to_owned(),
-            Err(PathError { path: 1, byte, value, allowed: found })
-                if value == path && found.starts_with(allowed) =>
-            {
-                byte.to_string()
-            }
+            Err((byte, found)) if found.starts_with(allowed) => byte.to_string(),
             Err(other) => format!("{other:?}"),
         };
         (path, found, byte.to_string())
@@ -95,25 +91,15 @@ fn what_is_no_path() {
 
 #[test]
 fn the_bounds_of_paths() {
-    let error =
-        |paths: &[&str]| Paths::new(paths).map(|paths| paths.count()).map_err(|error| error.to_string());
+    let error = |paths: &[&str]| Paths::new(paths).map(|paths| paths.count());
     assert_eq!(error(&[]), Ok(0));
     assert_eq!(error(&["a"; MAX_PATHS]), Ok(MAX_PATHS));
-    assert_eq!(
-        error(&["a"; MAX_PATHS + 1]),
-        Err(r#"path 20 is "a"; allowed at byte 0: at most 20 paths"#.to_owned())
-    );
+    assert_eq!(error(&["a"; MAX_PATHS + 1]), Err((0, "at most 20 paths")));
     let deepest = vec!["a"; MAX_DEPTH].join(".");
     assert_eq!(error(&[&deepest]), Ok(1));
     let deeper = format!("{deepest}[*]");
-    assert_eq!(
-        error(&[&deeper]),
-        Err(format!("path 0 is {deeper:?}; allowed at byte 63: at most 32 segments"))
-    );
+    assert_eq!(error(&[&deeper]), Err((63, "at most 32 segments")));
     let longest = "a".repeat(MAX_PATH_LENGTH);
     assert_eq!(error(&[&longest]), Ok(1));
-    assert!(
-        error(&[&format!("{longest}a")])
-            .is_err_and(|error| error.ends_with("at byte 512: at most 512 bytes"))
-    );
+    assert_eq!(error(&[&format!("{longest}a")]), Err((512, "at most 512 bytes")));
 }

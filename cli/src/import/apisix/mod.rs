@@ -94,10 +94,13 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     };
     let common = places(None, &[]);
     let places: Vec<Places> = routes.iter().zip(&run).map(|(route, run)| places(Some(route), run)).collect();
-    let nowhere = vec![Places::default(); places.len()];
+    let (none, nowhere) = (Places::default(), vec![Places::default(); places.len()]);
     let apart = |plugin: &Plugin<'_>, runs: &dyn Fn(usize) -> bool, rest: Option<&Places>| {
-        let places = if limits::is_by_consumer(plugin.config) { &places } else { &nowhere };
-        apart(&entries, places, runs, rest)
+        if limits::is_by_consumer(plugin.config) {
+            apart(&entries, &places, runs, rest)
+        } else {
+            apart(&entries, &nowhere, runs, rest.map(|_| &none))
+        }
     };
     let mut found: Vec<(Plugin<'_>, Test, Places)> = Vec::new();
     // Global rules run beside the plugins of routes.

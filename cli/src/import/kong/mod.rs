@@ -473,7 +473,10 @@ fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>> + Clone, notes: &mut Not
     let is_needed = |plugin: &Plugin<'_>| {
         plugin.node.at(&["config", "anonymous"]).and_then(Node::text).is_none_or(str::is_empty)
     };
-    let Some((row, last)) = run.iter().rfind(|(_, plugin)| is_needed(plugin)) else {
+    // A session only repeats what another plugin has found.
+    let decides =
+        |((name, ..), plugin): &&((&str, _, _), &Plugin<'_>)| *name != "session" && is_needed(plugin);
+    let Some((row, last)) = run.iter().rfind(decides) else {
         let each: Vec<Places> =
             run.iter().map(|((_, headers, query), plugin)| plugin.places(headers, query, notes)).collect();
         return Places::joined(&each);

@@ -210,7 +210,7 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
             // Their lengths do not count.
             Some(pattern) => (whole(&format!("^{pattern}"), false).map(PathTest::regex), 0),
         };
-        if path.contains('%') {
+        if regex.is_none() && path.contains('%') {
             let why = "weir decodes a path before it compares it, so no request has this one";
             let line = node.place_of("paths").line;
             notes.add(Note::at(file, line, &path, why, "Write the decoded path into the `match`"));

@@ -198,7 +198,7 @@ impl Patch<'_> {
         let is_instead = has_limits(own) || own.is_some_and(|(_, is_disabled)| is_disabled);
         // Only the closest settings of the filter count.
         let replaces = match rank(self.node).cmp(&rank(other.node)) {
-            Ordering::Less if own.is_some() && has_limits(others) => true,
+            Ordering::Less if has_limits(others) => own.is_some(),
             Ordering::Less => is_instead || !includes(self.value.get("route"), own),
             Ordering::Equal => false,
             Ordering::Greater => is_instead && others.is_none(),
@@ -231,7 +231,8 @@ pub fn note_differences(patches: &[(usize, &Node, &Node)], notes: &mut Notes) {
         let of = |(file, object, node): &(usize, &Node, &Node)| {
             let above = if field == "namespace" { object.get("metadata") } else { node.get("match") };
             let (place, value) = above?.field(field)?;
-            (value.text() != Some("istio-system")).then(|| (*file, place.line, value.json()))
+            (![Some("istio-system"), Some("ANY")].contains(&value.text()))
+                .then(|| (*file, place.line, value.json()))
         };
         let found: Vec<Option<(usize, usize, Value)>> = patches.iter().map(of).collect();
         let values = || found.iter().map(|found| found.as_ref().map(|(.., value)| value));
