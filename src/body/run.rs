@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Searches for the byte that ends a run, eight bytes at a time.
+//! Searches for the byte that ends a run.
+
+use memchr::memchr2;
 
 /// Repeats this byte eight times.
 const fn all(byte: u8) -> u64 {
@@ -11,7 +13,7 @@ const fn below(word: u64, bound: u8) -> u64 {
     word.wrapping_sub(all(bound)) & !word & all(0x80)
 }
 
-/// Counts the bytes before the first one that ends a run. `ends` marks it in a word, `is_end` tests a single byte.
+/// Counts the bytes before the first one that ends a run, eight at a time. `ends` marks it in a word, `is_end` tests a single byte.
 fn run(bytes: &[u8], mut ends: impl FnMut(u64) -> u64, is_end: impl Fn(u8) -> bool) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
@@ -44,11 +46,7 @@ pub(super) fn of_string(bytes: &[u8]) -> (usize, bool) {
 
 /// Counts the bytes before a CR or LF.
 pub(super) fn of_line(bytes: &[u8]) -> usize {
-    run(
-        bytes,
-        |word| below(word ^ all(b'\n'), 1) | below(word ^ all(b'\r'), 1),
-        |byte| matches!(byte, b'\n' | b'\r'),
-    )
+    memchr2(b'\n', b'\r', bytes).unwrap_or(bytes.len())
 }
 
 #[cfg(test)]
