@@ -166,7 +166,8 @@ impl Tag {
             Digest::Hidden(hash) => (HIDDEN, hash),
         };
         self.text.extend_from_slice(mark.as_bytes());
-        bytes.iter().for_each(|byte| write!(self.text, "{byte:02x}").unwrap_or_default());
+        let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+        self.text.extend(halves.filter_map(|half| b"0123456789abcdef".get(usize::from(half))));
     }
 
     fn separate(&mut self) {

@@ -43,7 +43,7 @@ impl DecodedPath {
         let ends_line = literal.last() == Some(&b'\n');
         let literal = Some(literal).filter(|literal| *literal != resolved);
         // IIS decodes `%u0061`.
-        let is_wide = raw.windows(2).any(|two| two.eq_ignore_ascii_case(b"%u"));
+        let is_wide = raw.windows(2).any(|two| matches!(two, [b'%', b'u' | b'U']));
         Some(Self { resolved, literal, may_be_any: is_wide || ends_line || may_be_any(raw) })
     }
 
