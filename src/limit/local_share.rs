@@ -120,4 +120,24 @@ mod tests {
             assert_eq!(whole.local_share(4), share);
         }
     }
+
+    /// Whatever is rounded: with `regions: share` all regions together must not get more than the limit.
+    #[test]
+    fn shares_of_steps_bring_no_more_than_the_whole() {
+        for (capacity, refill) in (1..=24).flat_map(|capacity| (1..=24).map(move |refill| (capacity, refill)))
+        {
+            let hour = Micros::from_secs(3_600);
+            let whole = TokenBucket::new(capacity, refill, hour, Refill::Stepwise, 0).unwrap();
+            for workers in 1..=16_u32 {
+                let Limit::TokenBucket(share) = Limit::from(whole.clone()).local_share(workers) else {
+                    panic!("another algorithm")
+                };
+                let all = u64::from(workers) * share.refill() * hour.0;
+                assert!(
+                    all <= refill * share.interval().0,
+                    "{capacity}, {refill} among {workers}: {share:?}"
+                );
+            }
+        }
+    }
 }

@@ -109,8 +109,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     };
     let allows = maps
         .iter()
-        .copied()
-        .any(|map| of_controller(&map))
+        .any(of_controller)
         .then(|| set("allow-snippet-annotations").is_some_and(|value| is_true(&value)));
     let rejected = ["limit_req_status", "limit_conn_status"].map(|name| {
         let status = http.iter().rfind(|directive| directive.name == name);

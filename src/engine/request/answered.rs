@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::Requests;
 use super::state::{Receipt, Request, State};
 use super::submitted::{enforced, fall_back};
-use crate::decision::{CheckAnswer, Decision, LimitStatus};
+use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
 use crate::engine::failure::StoreFailure;
@@ -119,11 +119,8 @@ impl Requests {
                 let latest = if newest.at > outcome.at { newest } else { outcome };
                 let later = outcome.granted.saturating_sub(index.saturating_add(1));
                 let held = on_lease.saturating_add(check.cost.saturating_mul(later.into()));
-                let statuses = lease::statuses(latest, plan.limits(), held);
-                let retry_after = (held >= check.cost.max(1)).then_some(RetryAfter::Now);
-                decision.limits = statuses
-                    .map(|of| LimitStatus { retry_after: retry_after.unwrap_or(of.retry_after), ..of })
-                    .collect();
+                let serves = held >= check.cost.max(1);
+                decision.limits = lease::statuses(latest, plan.limits(), held, serves).collect();
             }
             let receipt = (decision.granted && check.is_charged()).then(|| Rc::clone(outcome));
             self.deliver(*waiter, check, CheckAnswer::Store(decision), receipt, now);

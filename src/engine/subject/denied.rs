@@ -32,11 +32,11 @@ use crate::time::Micros;
 /// At most this many denials are remembered; a banned subject takes two places.
 const MAX_REMEMBERED: usize = 65_536;
 
-/// Longer than any denial that ends.
-const NEVER: Micros = Micros(u64::MAX);
+/// The length of a denial without an end.
+const ENDLESS: Micros = Micros(u64::MAX);
 
-/// If a denial has no end, the worker asks again about its subject after this time.
-const NEVER_ASKS: Micros = Micros::from_secs(60);
+/// The worker asks again about a denial without an end after this time.
+const ENDLESS_ASKED: Micros = Micros::from_secs(60);
 
 /// The subjects that are denied for now.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Denied {
         // Workers must not ask at the same time, nor subjects, and a subject not at regular intervals.
         let hash = self.subjects.hash((check, asked));
         let spread = hash.checked_rem(ttl.max.since(ttl.min).0.saturating_add(1)).unwrap_or(0);
-        let known = if span == NEVER { NEVER_ASKS } else { span };
+        let known = if span == ENDLESS { ENDLESS_ASKED } else { span };
         let ask_again = asked.plus(known.min(ttl.min.plus(Micros(spread))));
         let until = asked.plus(span.min(ttl.unanswered));
         let denial = |decision| Denial { ask_again, until, asked, decision };
@@ -183,7 +183,7 @@ fn certain(limits: &[Limit], decision: &Decision) -> Option<Micros> {
     match denied {
         RetryAfter::Now | RetryAfter::Unknown => None,
         RetryAfter::After(span) => Some(span),
-        RetryAfter::Never => Some(NEVER),
+        RetryAfter::Never => Some(ENDLESS),
     }
 }
 

@@ -106,14 +106,12 @@ impl Leased {
     fn decision(&self, cost: u64, limits: &[Limit], now: Micros) -> Option<Decision> {
         let newest = self.newest()?;
         let (serves, elapsed) = (self.serves(cost, now), now.since(newest.asked));
-        let told = |status: LimitStatus| {
-            let aged = denied::later(status, elapsed);
-            if serves { LimitStatus { retry_after: RetryAfter::Now, ..aged } } else { aged }
-        };
         Some(Decision {
             granted: true,
             delay: Micros::ZERO,
-            limits: statuses(&newest.receipt, limits, self.left(now)).map(told).collect(),
+            limits: statuses(&newest.receipt, limits, self.left(now), serves)
+                .map(|status| denied::later(status, elapsed))
+                .collect(),
             ban: RetryAfter::Now,
             own: newest.receipt.own.clone(),
             at: newest.receipt.at.plus(elapsed),
@@ -121,19 +119,21 @@ impl Leased {
     }
 }
 
-/// The status of the limits, for a worker that holds this many units in addition to what `receipt` left. None of the limits is of
-/// permits: these are not leased.
+/// The status of the limits, for a worker that holds this many units in addition to what `receipt` left, and `serves` one more request with
+/// them. None of the limits is of permits: these are not leased.
 pub(in crate::engine) fn statuses<'a>(
     receipt: &'a Outcome,
     limits: &'a [Limit],
     held: u64,
+    serves: bool,
 ) -> impl Iterator<Item = LimitStatus> + 'a {
     let status = move |(limit, answer): (&'a Limit, &'a LimitOutcome)| {
         let remaining = answer.remaining.saturating_add_unsigned(held);
         // The limit may have filled up since the units were taken: never report more than it can hold.
         let remaining = u64::try_from(remaining).unwrap_or(0).min(limit.quota());
         let window = limit.effective_window(remaining, 0, answer, receipt.at);
-        LimitStatus { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
+        let retry_after = if serves { RetryAfter::Now } else { answer.retry_after };
+        LimitStatus { remaining, retry_after, reset: answer.reset, window }
     };
     receipt.in_force(limits).iter().zip(&receipt.limits).map(status)
 }
