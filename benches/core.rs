@@ -117,6 +117,16 @@ fn main() {
         "key-clear" => key(rounds, r#"{"header": {"name": "authorization"}}"#),
         "key-hashed" => key(rounds, r#"{"header": {"name": "authorization"}, "hash": true}"#),
         "key-credential" => key(rounds, r#"{"credential": {}}"#),
+        "key-normalized" => {
+            key(rounds, r#"{"header": {"name": "x-tenant"}, "normalize": ["trim", "lowercase", "email"]}"#);
+        }
+        "distinct" => checked(
+            rounds,
+            r#""subject": [{"client_address": {}}], "limits": [{"name": "l", "algorithm": "distinct", "limit": 20,
+                "window": "1d", "of": [{"header": {"name": "x-tenant"}}]}]"#,
+        ),
+        "rejected" => rejected(rounds, "{}"),
+        "rejected-own" => rejected(rounds, OWN),
         "query-1" => hostile(rounds, "one query condition", "query &a"),
         "query-20" => hostile(rounds, "twenty query conditions", "query &a"),
         "cookies" => hostile(rounds, "a cookie", "cookie ;a"),
@@ -145,16 +155,53 @@ fn hostile(rounds: u32, configuration: &str, request: &str) {
     });
 }
 
-/// A request whose subject is its API key.
+/// A request whose subject is this part, such as its API key.
 fn key(rounds: u32, part: &str) {
+    checked(rounds, &format!(r#""subject": [{part}], {LIMITS}"#));
+}
+
+/// A request that a policy with these fields checks.
+fn checked(rounds: u32, fields: &str) {
     let config = format!(
-        r#"{{"store": {{"hash_secret": "a secret of benches"}}, "policies": [{{"name": "p", "subject": [{part}], {LIMITS}}}]}}"#
+        r#"{{"store": {{"hash_secret": "a secret of benches"}}, "policies": [{{"name": "p", {fields}}}]}}"#
     );
     let config = Config::parse(config.as_bytes()).expect("a configuration");
     let visitor = Visitor(String::from("/api/things?page=2"));
     (0..rounds).for_each(|_| {
         let found = black_box(config.evaluate_and_note(black_box(&visitor), None, &mut Unasked::new()));
         assert!(matches!(found, Evaluation::Check(_)));
+    });
+}
+
+/// A response with bodies by `accept`, placeholders, headers and CORS.
+const OWN: &str = r#"{"format": "json", "body": "{\"retry_after\": {retry_after}, \"request_id\": {request_id}}",
+    "bodies": [{"format": "html", "body": "<p>Try again in {retry_after} seconds. Request {request_id}</p>"}],
+    "add_headers": [{"name": "cache-control", "value": "no-store"}], "cors": {"origins": ["https://app.example.com"]}}"#;
+
+/// What a client gets whose request a policy with this `response` denies.
+fn rejected(rounds: u32, own: &str) {
+    let config = format!(r#"{{"policies": [{{"name": "p", {LIMITS}, "response": {own}}}]}}"#);
+    let config = Config::parse(config.as_bytes()).expect("a configuration");
+    let Evaluation::Check(checks) = config.evaluate_and_note(&ANN, None, &mut Unasked::new()) else {
+        panic!("the policy applies to this request")
+    };
+    let check = checks.first().expect("one policy");
+    let plan = config.plan(check).expect("its limits");
+    let reply = answer(0, 3_600_000_000, NOW);
+    let (reply, _) = resp::decode(&reply).expect("RESP").expect("a whole reply");
+    let outcome = plan.outcome(&reply).expect("an outcome");
+    let sent = |name: &str| match name {
+        "accept" => Some(b"text/html,application/xhtml+xml,*/*;q=0.8".to_vec()),
+        "origin" => Some(b"https://app.example.com".to_vec()),
+        "x-request-id" => Some(b"0b2c1a5e-7f0e-4d5e-9c57-0d2f6a1b7c11".to_vec()),
+        _ => None,
+    };
+    (0..rounds).for_each(|_| {
+        let decision = Decision::new(black_box(&outcome), plan.limits(), 0, Ask::new(1, check.cost));
+        let answer = CheckAnswer::Store(decision);
+        let answers = policy::answers(&config.policies, std::iter::once((check, &answer)));
+        let Verdict::Reject(rejection) = response::verdict(&answers) else { panic!("it is denied") };
+        assert_eq!(black_box(rejection.reply(&sent)).status, 429);
     });
 }
 
@@ -272,6 +319,7 @@ fn other_tenants(case: &str) -> Option<(List, &'static str, u32)> {
         }
         "source" => (List::Policies, source),
         "parameter" => (List::Policies, r#"{"query": {"name": "page", "exact": "tenant-{}"}}"#),
+        "time" => (List::Policies, r#"{"time": {"hours": "08:00-18:00"}}"#),
         "parameters" | "names" => (List::Policies, r#"{"query": {"name": "tenant-{}"}}"#),
         "deny" => (List::Global("deny"), source),
         "exempt" => (List::Global("exempt"), path),
@@ -302,6 +350,11 @@ impl Attributes for Visitor {
 
     fn header_lines(&self, _: &str) -> Result<usize, Unreadable> {
         Ok(1)
+    }
+
+    /// In the evening.
+    fn now(&self) -> Option<Micros> {
+        Some(NOW)
     }
 
     fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {

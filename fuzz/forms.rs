@@ -275,8 +275,12 @@ pub fn pairs(input: &[u8]) {
                 |key| key.trim_ascii() == name,
                 |value| {
                     let value = value.trim_ascii();
-                    let value =
-                        value.strip_prefix(b"\"").and_then(|it| it.strip_suffix(b"\"")).unwrap_or(value);
+                    let value = value
+                        .strip_prefix(b"\"")
+                        .and_then(|it| it.strip_suffix(b"\""))
+                        .unwrap_or_else(|| {
+                            value.strip_suffix(b"==").or_else(|| value.strip_suffix(b"=")).unwrap_or(value)
+                        });
                     // A `+` is no space here.
                     decoded(
                         &value

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `weir audit`: the changes that operators have made with this command, with the person, the time and the reason.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
@@ -51,17 +52,25 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     };
     let key = format!("{prefix}:{AUDIT}");
     let mut redis = arguments.place.connect()?;
-    let mut entries = Vec::new();
+    let mut entries: Vec<(Id, Entry)> = Vec::new();
     let is = |entry: &Entry, name: &str, wanted: &Option<String>| {
         wanted.as_ref().is_none_or(|wanted| entry.get(name) == Some(wanted.as_bytes()))
     };
     backwards(&mut redis, key.as_bytes(), usize::try_from(arguments.count).unwrap_or(usize::MAX), |entry| {
-        if is(&entry, "policy", &arguments.policy) && is(&entry, "subject", &arguments.subject) {
+        // It names the entry of the change that failed, which comes later here.
+        let is_failure = entry.get("failed").is_some();
+        if is_failure || is(&entry, "policy", &arguments.policy) && is(&entry, "subject", &arguments.subject)
+        {
             entries.push((Id::of(&entry)?, entry));
         }
         Ok(true)
     })?;
     entries.reverse();
+    if arguments.policy.is_some() || arguments.subject.is_some() {
+        let kept: BTreeSet<String> = entries.iter().map(|(_, entry)| entry.id.clone()).collect();
+        let is_kept = |of: &[u8]| core::str::from_utf8(of).is_ok_and(|of| kept.contains(of));
+        entries.retain(|(_, entry)| entry.get("failed").is_none_or(is_kept));
+    }
     let text = if arguments.json { json(&entries) } else { table(&entries) };
     out.write_all(text.as_bytes()).map_err(failed)?;
     Ok(Found::Nothing)

@@ -17,6 +17,16 @@ pub(super) fn rfc3339(text: &str) -> Option<Micros> {
     micros(text.parse().ok()?)
 }
 
+/// Reads, for an argument, `2026-11-01`, which is 0:00 UTC, or a time of RFC 3339.
+pub(super) fn time(text: &str) -> Result<Micros, String> {
+    let time = rfc3339(text).or_else(|| rfc3339(&format!("{text}T00:00:00Z")));
+    time.ok_or_else(|| {
+        String::from(
+            "a day such as 2026-11-01, which begins at 0:00 UTC, or a time such as 2026-11-01T12:00:00Z",
+        )
+    })
+}
+
 /// Reads `10/Oct/2000:13:55:36 -0700`, the time of nginx and Apache.
 pub(super) fn common_log(text: &str) -> Option<Micros> {
     micros(strtime::parse("%d/%b/%Y:%H:%M:%S %z", text).ok()?.to_timestamp().ok()?)

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::source::load_with_text;
 use super::{Ended, Found, check, describe, failed, words};
-use weir::config::Config;
+use weir::config::{Config, duration};
 use weir::limit::Limit;
 use weir::policy::subject::SubjectPart;
 use weir::policy::{Policy, Tier};
@@ -39,6 +39,25 @@ const WORDED: &[&str] = &["name", "match", "subject", "limits"];
 
 /// Fields of a part of a subject that its words do not say, and that change which requests have it.
 const UNSAID: [&str; 3] = ["on_missing", "on_multiple", "normalize"];
+
+/// Fields that are durations. Elsewhere, `1s` is a string.
+const DURATIONS: [&str; 15] = [
+    "deadline",
+    "denial_ttl",
+    "duration",
+    "interval",
+    "keep",
+    "max",
+    "max_delay",
+    "max_wait",
+    "precision",
+    "retry_after",
+    "retry_jitter",
+    "sync_interval",
+    "timeout",
+    "ttl",
+    "window",
+];
 
 /// Fields of a limit that its words say.
 const OF_LIMIT: &[&str] = &[
@@ -154,7 +173,7 @@ fn fields(old: &Value, new: &Value, but: &[&str]) -> Vec<(String, String)> {
     for key in all.iter().filter(|key| !but.contains(&key.as_str())) {
         let shown = |value: &Value| if key == "exempt" { closed(value, false) } else { shown(value) };
         let what = match (old.get(key), new.get(key)) {
-            (Some(before), Some(now)) if is_same(before, now) => continue,
+            (Some(before), Some(now)) if is_same(key, before, now) => continue,
             (Some(before), Some(now)) if before.is_object() && now.is_object() => {
                 let inner = fields(before, now, &[]).into_iter();
                 found.extend(inner.map(|(inner, what)| (format!("{key}.{inner}"), what)));
@@ -175,16 +194,21 @@ fn fields(old: &Value, new: &Value, but: &[&str]) -> Vec<(String, String)> {
     found
 }
 
-/// True if weir reads two values alike. A large number is a string in YAML, and a number in JSON.
-fn is_same(one: &Value, other: &Value) -> bool {
+/// True if weir reads two values of a field alike. A large number is a string in YAML, and a number in JSON; `1s` is `1000ms`.
+fn is_same(field: &str, one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(ones), Value::Array(others)) => {
-            ones.len() == others.len() && ones.iter().zip(others).all(|(one, other)| is_same(one, other))
+            let mut both = ones.iter().zip(others);
+            ones.len() == others.len() && both.all(|(one, other)| is_same(field, one, other))
         }
         (Value::Object(ones), Value::Object(others)) => {
-            let is_in =
-                |(name, one): (&String, &Value)| others.get(name).is_some_and(|other| is_same(one, other));
+            let is_in = |(name, one): (&String, &Value)| {
+                others.get(name).is_some_and(|other| is_same(name, one, other))
+            };
             ones.len() == others.len() && ones.iter().all(is_in)
+        }
+        (Value::String(one), Value::String(other)) if DURATIONS.contains(&field) => {
+            one == other || duration(one).is_some_and(|span| Some(span) == duration(other))
         }
         (Value::String(text), Value::Number(number)) | (Value::Number(number), Value::String(text)) => {
             *text == number.to_string()
@@ -256,7 +280,9 @@ fn limits(old: &Policy, new: &Policy, written: [&Value; 2], add: &mut impl FnMut
             None => add(format!("limit {name} is new: {words}")),
             Some((_, other, was)) if limit != other => {
                 let [now, before] = [*limit, *other].map(overdraft);
+                let is_alike = unit(limit) == unit(other);
                 let how = match (now <= before && fits(view, was), before <= now && fits(was, view)) {
+                    _ if !is_alike => "is another one",
                     (true, true) => "is another one",
                     (true, false) => "is tighter",
                     (false, true) => "is looser",
@@ -284,6 +310,15 @@ fn fits(one: &LimitView, other: &LimitView) -> bool {
     let windows = [one, other].map(|view| u128::from(view.window().map_or(1, |window| window.0)));
     let [one_long, other_long] = [quotas[0].saturating_mul(windows[1]), quotas[1].saturating_mul(windows[0])];
     quotas[0] <= quotas[1] && one_long <= other_long
+}
+
+/// What a limit counts: units of different kinds are neither more nor fewer.
+const fn unit(of: &Limit) -> u8 {
+    match of {
+        Limit::Concurrency(_) => 1,
+        Limit::Distinct(_) => 2,
+        _ => 0,
+    }
 }
 
 /// The units that a limit grants beyond its quota.

@@ -48,6 +48,9 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let mut newest =
         newest(&mut redis, key.as_bytes(), usize::try_from(arguments.count).unwrap_or(usize::MAX))?;
     let mut last = Id::default();
+    if newest.is_empty() && !arguments.json {
+        writeln!(out, "{}", empty(&key)).map_err(failed)?;
+    }
     while !newest.is_empty() || arguments.follow {
         for entry in &newest {
             last = Id::of(entry)?;
@@ -61,6 +64,14 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         newest = redis.newer(key.as_bytes(), &last.text(), PAGE, redis.patience())?;
     }
     Ok(Found::Nothing)
+}
+
+/// Says why a journal may have no entry.
+pub(super) fn empty(journal: &str) -> String {
+    format!(
+        "no denials in {journal}. If requests are denied, the journal is off, or has another prefix: write \"journal\": {{}} into the \
+         configuration, or its `store.key_prefix` as --prefix"
+    )
 }
 
 /// This number of the newest entries, the oldest of them first.

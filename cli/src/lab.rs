@@ -28,7 +28,8 @@ pub fn replay(first: File<'_>, other: Option<File<'_>>, trace: File<'_>) -> Resu
     let config = config(first)?;
     let mut wanted = Wanted::new(&config);
     let lines = Lines::of(trace.0, trace.1.as_bytes().to_vec())?;
-    let read = Trace::read(lines, Options::default(), |_, _| (), |event| wanted.look(&event.request))?;
+    let read =
+        Trace::read(lines, Options::default(), |_, _| (), |event| wanted.look(&config, &event.request))?;
     let mut replay = Replay::new(read, wanted, true, (config, memory()));
     if let Some(other) = other {
         replay.compare((self::config(other)?, memory()));

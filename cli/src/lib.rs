@@ -116,7 +116,8 @@ enum Command {
     /// Run recorded requests through the policies in simulated time.
     ///
     /// Prints a row for each policy that applies to a request, and the subjects that it rejected most. A policy in shadow has its own row
-    /// and column. `replay` does not simulate leases, queues, the breaker and `on_failure`.
+    /// and column. `replay` does not simulate leases, queues, loans of regions, the breaker and `on_failure`, nor `settle`: a request
+    /// costs what it reserves.
     Replay(replay::Arguments),
     /// Print the newest denials in the journal in Redis, oldest first.
     ///

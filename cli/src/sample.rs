@@ -117,6 +117,11 @@ impl RequestFlags {
         for line in &self.properties {
             let (path, value) = line.split_once('=').ok_or_else(|| format!("{line:?} is not PATH=VALUE"))?;
             let path: Vec<&str> = path.split(if path.contains('/') { '/' } else { '.' }).collect();
+            if path == ["request", "time"] {
+                return Err(String::from(
+                    "--attribute request.time: `weir explain --time` says the time of a request",
+                ));
+            }
             sample = sample.property(&path, value);
         }
         Ok(sample)

@@ -94,11 +94,26 @@ impl Source {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = words::file(path);
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         let most = u64::try_from(MAX_TEXT).unwrap_or(u64::MAX).saturating_add(1);
-        let read = open(path).and_then(|file| file.take(most).read_to_string(&mut text));
+        let read = open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
         read.map_err(|error| format!("{name}: {error}"))?;
-        Ok(Self::of(name, text))
+        Ok(Self::of_bytes(name, bytes))
+    }
+
+    fn of_bytes(name: String, bytes: Vec<u8>) -> Self {
+        let wrong = match String::from_utf8(bytes) {
+            Ok(text) => return Self::of(name, text),
+            Err(wrong) => wrong,
+        };
+        let valid = wrong.utf8_error().valid_up_to();
+        let before = String::from_utf8_lossy(wrong.as_bytes().get(..valid).unwrap_or_default());
+        let (above, line) =
+            before.rsplit_once('\n').map_or((None, &*before), |(above, line)| (Some(above), line));
+        let lines = above.map_or(0, |above| above.split('\n').count());
+        let place = Place { line: lines.saturating_add(1), column: line.chars().count().saturating_add(1) };
+        let wrong = Finding::error("syntax", place, "the file is not UTF-8");
+        Self { documents: Vec::new(), wrong: Some(wrong), ignored: None, ..Self::of(name, String::new()) }
     }
 
     /// A source with this content, as if it had been read from the file of this name.
@@ -159,6 +174,9 @@ impl Source {
 
     pub fn only<'a, 'b>(&self, limiters: &'b [Limiter<'a>]) -> Result<&'b Limiter<'a>, Ended> {
         let name = &self.name;
+        if let Some(wrong) = &self.wrong {
+            return Err(Ended::Wrong(wrong.line(name)));
+        }
         match limiters {
             [only] => Ok(only),
             [] => Err(Ended::Wrong(format!("{name}: found no configuration of the limiter"))),
@@ -177,9 +195,6 @@ impl Source {
             let line = |finding: &Finding| finding.line(&self.name);
             findings.iter().map(line).collect::<Vec<_>>().join("\n")
         };
-        if let Some(wrong) = &self.wrong {
-            return Err(Ended::Wrong(lines(core::slice::from_ref(wrong))));
-        }
         let limiters = self.limiters();
         let only = self.only(&limiters)?;
         let read =

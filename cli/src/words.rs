@@ -32,6 +32,11 @@ pub(super) fn span(span: Micros) -> String {
     format!("{} s", span.as_secs_ceil())
 }
 
+/// A number of things: `1 request`, `2 requests`.
+pub(super) fn count(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Describes a limit: `100 per 1m, sliding window`.
 pub(super) fn limit(of: &Limit) -> String {
     match of {

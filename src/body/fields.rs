@@ -209,12 +209,12 @@ fn take_blank(bytes: &mut (impl Iterator<Item = u8> + Clone)) -> bool {
     bytes.nth(last).is_some()
 }
 
-/// A name without what some server drops before it. `URLSearchParams` drops a `?` before the first one.
+/// A name without what some server drops before it. `URLSearchParams` drops a `?` before the first one, and Spring a `!`.
 fn begun<N: Iterator<Item = u8> + Clone>(mut name: N) -> N {
     loop {
         let mut rest = name.clone();
         match rest.next() {
-            Some(b'[' | b']' | b'?') => name = rest,
+            Some(b'[' | b']' | b'?' | b'!') => name = rest,
             Some(b'!'..=b'~') => return name,
             _ if take_blank(&mut name) => {}
             _ => return name,
@@ -237,6 +237,12 @@ pub fn has_odd_brackets(name: impl Iterator<Item = u8>) -> bool {
     let mut last = 0;
     let mut pairs = name.map(move |byte| (core::mem::replace(&mut last, byte), byte));
     pairs.any(|(last, byte)| last == b']' && !is_bracket(byte) || (last, byte) == (b'[', b'['))
+}
+
+/// True if Express takes what stands before an `=` of this value, as it was sent, for a part of the name: `user=a]=b` is `user=a]` to it.
+pub fn has_late_equals(value: &[u8]) -> bool {
+    let mut before = value.rsplit(|&byte| byte == b'=').skip(1);
+    before.any(|before| matches!(before, [.., b']'] | [.., b'%', b'5', b'D' | b'd']))
 }
 
 /// One byte for all that some server reads alike.

@@ -96,8 +96,8 @@ impl HtmlForm {
     }
 }
 
-/// The boundary of `multipart/form-data`, if it is written as clients write it. Servers differ in how they read all other ways: spaces,
-/// escapes, a parameter that is there twice or continued (`boundary*0`).
+/// The boundary of `multipart/form-data`, if it is written as clients write it; Qt's has `/` and `=` in quotes. Servers differ in how they
+/// read all other ways: spaces, escapes, a parameter that is there twice (Rack takes the last `boundary=`) or continued (`boundary*0`).
 fn boundary(content_type: &str) -> Option<Vec<u8>> {
     let mut parts = content_type.split(';');
     if parts.next() != Some("multipart/form-data") {
@@ -108,8 +108,12 @@ fn boundary(content_type: &str) -> Option<Vec<u8>> {
         match part.trim_start_matches(' ').split_once('=')? {
             ("boundary", value) if boundary.is_none() => {
                 let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
-                boundary =
-                    Some(quoted.unwrap_or(value)).filter(|text| text.len() <= MAX_BOUNDARY && is_plain(text));
+                let is_known = |text: &&str| {
+                    let has_marks = quoted.is_some() && !contains(text.as_bytes(), b"boundary=");
+                    let plain = has_marks.then(|| text.replace(['/', '='], ""));
+                    text.len() <= MAX_BOUNDARY && is_plain(plain.as_deref().unwrap_or(text))
+                };
+                boundary = Some(quoted.unwrap_or(value)).filter(is_known);
                 boundary?;
             }
             // It is UTF-8.
@@ -128,14 +132,16 @@ pub(super) fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-._".contains(&byte))
 }
 
-/// True if a part of this type is plain text in UTF-8.
-pub(super) fn is_plain_text(content_type: &[u8]) -> bool {
-    media_type(content_type).eq_ignore_ascii_case(b"text/plain")
+/// True if a part of this type is plain text in one of these charsets. aiohttp knows text in lower case only.
+pub(super) fn is_plain_text(content_type: &[u8], charsets: &[&[u8]]) -> bool {
+    media_type(content_type) == b"text/plain"
         && !content_type.contains(&b',')
-        && charsets_are(content_type, &UTF_8)
+        && charsets_are(content_type, charsets)
 }
 
-const UTF_8: [&[u8]; 2] = [b"utf-8", b"utf8"];
+pub(super) const UTF_8: [&[u8]; 2] = [b"utf-8", b"utf8"];
+/// The charsets that clients name and that all have ASCII: Apache's `HttpClient` writes the last one.
+pub(super) const OF_ASCII: [&[u8]; 4] = [b"utf-8", b"utf8", b"us-ascii", b"iso-8859-1"];
 
 fn media_type(content_type: &[u8]) -> &[u8] {
     content_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii()

@@ -137,7 +137,7 @@ pub(super) struct Document {
     /// In a key: the paths that it may still match, and how many of its bytes have matched.
     matching: Set,
     matched: usize,
-    /// The same for a server that ignores case, with the bytes of the path's key.
+    /// The same for a server that ignores case and a `_` between letters, with the letters of the path's key.
     similar: Set,
     similar_matched: usize,
     /// In a key that is a number so far: the paths that have an index here, and the number.
@@ -147,6 +147,11 @@ pub(super) struct Document {
 }
 
 const NOT_JSON: At = At::Failed(Unreadable::NotJson);
+
+/// The bytes of a key without each `_` behind the first byte.
+fn letters(key: &[u8]) -> impl Iterator<Item = &u8> {
+    key.iter().enumerate().filter(|(at, byte)| *at == 0 || **byte != b'_').map(|(_, byte)| byte)
+}
 
 impl Document {
     pub(super) fn new(paths: &Paths) -> Self {
@@ -293,8 +298,7 @@ impl Document {
             b'"' => {
                 self.in_key = false;
                 // Of a body of a client, one value too many is enough.
-                let is_known =
-                    values.are_ambiguous(self.ends) && !paths.with_similar_key(self.ends).is_empty();
+                let is_known = paths.are_of_clients() && values.are_ambiguous(self.ends);
                 self.string = if self.ends.is_empty() || is_known { Use::Nothing } else { Use::Value };
                 if self.string == Use::Value {
                     values.begin_text();
@@ -372,17 +376,25 @@ impl Document {
         if byte != b'"' {
             return self.space(byte);
         }
-        let depth = self.segments().wrapping_sub(1);
-        let matching = self.level().map_or(Set::EMPTY, |level| paths.with_key(level.paths, depth));
         self.in_key = true;
-        self.matching = matching;
+        self.string = Use::Nothing;
+        let among = self.level().map_or(Set::EMPTY, |level| level.paths);
+        // Most objects are on the way of no path.
+        if among.is_empty() {
+            return At::Text;
+        }
+        let depth = self.segments().wrapping_sub(1);
+        self.matching = paths.with_key(among, depth);
         self.matched = 0;
-        self.similar = paths.with_similar_key(matching);
-        self.similar_matched = 0;
-        self.indexed = self.level().map_or(Set::EMPTY, |level| paths.with_index_as_key(level.paths, depth));
-        self.index = None;
-        let is_wanted = !(matching.is_empty() && self.indexed.is_empty());
-        self.string = if is_wanted { Use::Key } else { Use::Nothing };
+        if paths.are_of_clients() {
+            self.similar = self.matching;
+            self.similar_matched = 0;
+            self.indexed = paths.with_index_as_key(among, depth);
+            self.index = None;
+        }
+        if !(self.matching.is_empty() && self.indexed.is_empty()) {
+            self.string = Use::Key;
+        }
         At::Text
     }
 
@@ -429,7 +441,11 @@ impl Document {
                 values.ambiguous(paths.values(paths.with_index(self.indexed, depth, index)));
             }
             if !self.similar.is_empty() {
-                values.ambiguous(paths.values(self.similar_here(paths).without(here)));
+                let similar = self.similar_here(paths);
+                // If the configuration names both `userId` and `user_id`, each is what it is.
+                let similar =
+                    if here.is_empty() { similar } else { self.with_length(paths, similar, self.matched) };
+                values.ambiguous(paths.values(similar.without(here)));
             }
             if let Some(level) = self.level() {
                 let again = Set::from_low(level.seen).and(here);
@@ -442,7 +458,8 @@ impl Document {
 
     /// The paths whose key some servers take the current key for, as far as it has been read.
     fn similar_here(&self, paths: &Paths) -> Set {
-        self.with_length(paths, self.similar, self.similar_matched)
+        let is_whole = |key: &[u8]| letters(key).count() == self.similar_matched;
+        paths.whose_key(self.similar, self.segments().wrapping_sub(1), is_whole)
     }
 
     /// The paths among these whose key has this length.
@@ -460,9 +477,11 @@ impl Document {
         }
     }
 
-    /// A byte of a key, for a server that ignores case. Go also takes `ſ` for an `s`, and the sign of Kelvin for a `k`.
+    /// A byte of a key, for a server that ignores case. Go also takes `ſ` for an `s`, and the sign of Kelvin for a `k`. Protobuf takes
+    /// `userId` for `user_id`.
     fn similar(&mut self, paths: &Paths, byte: u8) {
         let folded = match byte {
+            b'_' if self.similar_matched > 0 => return,
             0xc5 => self.similar_with(paths, b's'),
             0xe2 => self.similar_with(paths, b'k'),
             // The rest of such a letter.
@@ -477,7 +496,8 @@ impl Document {
     #[inline(never)]
     fn similar_with(&self, paths: &Paths, letter: u8) -> Set {
         let (depth, at) = (self.segments().wrapping_sub(1), self.similar_matched);
-        let is_next = |key: &[u8]| key.get(at).is_some_and(|next| next.eq_ignore_ascii_case(&letter));
+        let is_next =
+            |key: &[u8]| letters(key).nth(at).is_some_and(|next| next.eq_ignore_ascii_case(&letter));
         paths.whose_key(self.similar, depth, is_next)
     }
 

@@ -40,7 +40,9 @@ mod sum;
 mod urlencoded;
 mod values;
 
-pub use fields::{Fields, begin_differently, folded, has_odd_brackets, is_clear, is_taken_for};
+pub use fields::{
+    Fields, begin_differently, folded, has_late_equals, has_odd_brackets, is_clear, is_taken_for,
+};
 pub use form::{Form, HtmlForm, may_be_other_than_json};
 pub use json_rpc::{IdScanner, Ids, MAX_ID_BYTES, MAX_IDS};
 pub use number::{MAX_MILLIONTHS, Millionths, Number};

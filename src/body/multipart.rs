@@ -8,7 +8,7 @@
 //! Sources: <https://www.rfc-editor.org/rfc/rfc7578>, <https://www.rfc-editor.org/rfc/rfc2046#section-5.1>.
 
 use super::fields::Table;
-use super::form::{contains, is_plain, is_plain_text};
+use super::form::{OF_ASCII, UTF_8, contains, is_plain, is_plain_text};
 use super::values::MAX_TEXT;
 
 /// The longest line of a part's head. The names of a field and a file are in one.
@@ -25,7 +25,7 @@ enum At {
     DelimiterHyphen,
     Head,
     Body,
-    /// A line's end may follow the last delimiter, and nothing else.
+    /// Lines' ends may follow the last delimiter, and nothing else.
     Closed,
     ClosedCr,
     Ended,
@@ -39,6 +39,8 @@ struct BodyPart {
     name: String,
     /// It is a file, or coded, or of another type than text: no server, or not each, reads its bytes as the value of a field.
     is_unclear: bool,
+    /// Its charset is none of UTF-8, but has ASCII.
+    is_ascii: bool,
     is_wanted: bool,
     /// The length that its head states, if it does.
     told_length: Option<usize>,
@@ -96,7 +98,7 @@ impl Multipart {
             }
             (At::Delimiter, b'-') => At::DelimiterHyphen,
             (At::DelimiterHyphen, b'-') => At::Closed,
-            (At::Closed, b'\r') => At::ClosedCr,
+            (At::Closed | At::Ended, b'\r') => At::ClosedCr,
             (At::ClosedCr, b'\n') => At::Ended,
             (At::Start | At::Head | At::Body, _) => return self.within(byte, table),
             _ => return false,
@@ -165,8 +167,15 @@ impl Multipart {
     fn end_part(&mut self, table: &mut Table) -> bool {
         let Some(length) = self.part.length.checked_sub(self.tail()) else { return false };
         let kept = core::mem::take(&mut self.kept);
-        let value = kept.get(..length).filter(|_| !self.part.is_unclear);
-        table.put(self.part.name.as_bytes(), value);
+        let is_clear = |value: &&[u8]| !self.part.is_unclear && (!self.part.is_ascii || value.is_ascii());
+        let name = self.part.name.as_bytes();
+        table.put(name, kept.get(..length).filter(is_clear));
+        // aiohttp drops slashes before a name, and Netty takes four marks for spaces.
+        let space = |&byte: &u8| if matches!(byte, b':' | b',' | b'=' | b';') { b' ' } else { byte };
+        let other: Vec<_> = name.iter().skip_while(|byte| **byte == b'/').map(space).collect();
+        if other != name {
+            table.put(&other, None);
+        }
         self.part.told_length.is_none_or(|told| told == length)
     }
 }
@@ -198,7 +207,8 @@ impl BodyPart {
                 {
                     return None;
                 }
-                self.is_unclear |= !is_plain_text(value);
+                self.is_unclear |= !is_plain_text(value, &OF_ASCII);
+                self.is_ascii = !is_plain_text(value, &UTF_8);
             }
             2 => {
                 let mut plain = ["7bit", "8bit", "binary"].iter();

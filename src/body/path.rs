@@ -245,15 +245,14 @@ impl Paths {
         paths.and(at(&self.keys, depth))
     }
 
-    /// The paths among `paths` whose key some servers may confuse with another one.
-    pub(super) const fn with_similar_key(&self, paths: Set) -> Set {
-        if self.of_clients { paths } else { Set::EMPTY }
+    /// True if a client has written the bodies: some servers may confuse a key with another one.
+    pub(super) const fn are_of_clients(&self) -> bool {
+        self.of_clients
     }
 
     /// The paths among `paths` whose next segment is an index: some servers also find that as a key of digits.
     pub(super) fn with_index_as_key(&self, paths: Set, depth: usize) -> Set {
-        let indexes = at(&self.indexes, depth).with(at(&self.any_index, depth));
-        if self.of_clients { paths.and(indexes) } else { Set::EMPTY }
+        paths.and(at(&self.indexes, depth).with(at(&self.any_index, depth)))
     }
 
     /// The paths among `paths` whose segment after `depth` others is this index, or any.

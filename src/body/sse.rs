@@ -62,7 +62,11 @@ impl Framing {
         while !rest.is_empty() {
             let (line, after) = rest.split_at(run::of_line(rest));
             self.lines += u64::from(line == NAME || line.starts_with(b"data:"));
-            rest = after.get(1..).unwrap_or_default();
+            // The end of the line, and empty lines behind it.
+            rest = after;
+            while let [b'\r' | b'\n', after @ ..] = rest {
+                rest = after;
+            }
         }
         self.at = At::Name(0);
     }

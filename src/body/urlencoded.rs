@@ -3,7 +3,7 @@
 //!
 //! Source: <https://url.spec.whatwg.org/#application/x-www-form-urlencoded>.
 
-use super::fields::Table;
+use super::fields::{Table, has_late_equals};
 use super::values::MAX_TEXT;
 
 /// The longest name as it is sent. No configuration has a longer one, and each of its bytes may be an escape.
@@ -58,6 +58,7 @@ impl Urlencoded {
         // Some servers take bytes for Latin-1 that are no escapes, and one drops white space at the end of a form.
         let is_clear = self.name.is_ascii()
             && self.value.is_ascii()
+            && !has_late_equals(&self.value)
             && !self.value.last().is_some_and(u8::is_ascii_whitespace);
         let is_cut = self.only_names && self.name.len() == MAX_NAME;
         // The cut may be within an escape.

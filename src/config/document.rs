@@ -3,7 +3,7 @@
 
 use super::client_address::{self, CLIENT_ADDRESS, ClientAddressFields};
 use super::condition::{self, ConditionFields};
-use super::journal::{self, JOURNAL, JournalFields};
+use super::journal::{self, JOURNAL, JournalFields, TOP, TopFields};
 use super::policy::{self, POLICY, PolicyFields};
 use super::quota::{self, QUOTA, QuotaFields};
 use super::regions::{self, REGIONS, RegionsFields};
@@ -13,7 +13,6 @@ use super::schema::{
     Errors, Flag, Json, List, Map, Nested, TEXT, Text, View, flag, list, nested, object, text,
 };
 use super::store::{self, STORE, StoreFields};
-use super::top::{self, TOP, TopFields};
 use super::usage::{self, TableFields};
 use super::usage_journal::{self, USAGE_JOURNAL, UsageJournalFields};
 use super::{Config, ban, counters, names};
@@ -101,8 +100,8 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
         response,
         journal: document.get(&DOCUMENT.journal).map(|view| journal::read(&view)),
         usage_journal: usage_journal::read(&document.get(&DOCUMENT.usage_journal), errors),
-        top_denied: document.get(&DOCUMENT.top_denied).map(|view| top::read(&view)),
-        top_used: document.get(&DOCUMENT.top_used).map(|view| top::read(&view)),
+        top_denied: document.get(&DOCUMENT.top_denied).map(|view| journal::read_top(&view)),
+        top_used: document.get(&DOCUMENT.top_used).map(|view| journal::read_top(&view)),
         emit_filter_state: document.get(&DOCUMENT.emit_filter_state),
     }
 }

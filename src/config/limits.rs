@@ -59,9 +59,8 @@ pub(super) fn read(view: &Variant<'_>, errors: &mut Errors) -> Option<(Limit, Qu
     let wrong = |invalid: Invalid| {
         // The parameters of a limit are called like the fields, but that a rate is two parameters.
         let field = if invalid.parameter == "per" { "rate" } else { invalid.parameter };
-        let (path, value) = view.parameter(field);
-        let found = value.map_or(invalid.value, ToString::to_string);
-        errors.add(&path, found, invalid.allowed);
+        let found = view.parameter(field).map_or(invalid.value, ToString::to_string);
+        errors.add(&view.path_of(field), found, invalid.allowed);
     };
     let (limit, quota) = view.read(&ALGORITHMS)?;
     Some((limit.map_err(wrong).ok()?, quota))
@@ -293,16 +292,15 @@ pub(super) fn members(
     hasher: &ValueHasher,
     errors: &mut Errors,
 ) -> (Vec<SubjectPart>, String) {
-    let mut distinct = limits.iter().filter_map(|limit| {
-        let (path, value) = limit.parameter(DISTINCT.of.shape.name);
-        Some((limit, path, value?))
-    });
-    let Some((limit, path, value)) = distinct.next() else { return (Vec::new(), String::new()) };
-    for (_, other, _) in distinct.filter(|(_, _, other)| *other != value) {
+    let of = DISTINCT.of.shape.name;
+    let mut distinct = limits.iter().filter_map(|limit| Some((limit, limit.parameter(of)?)));
+    let Some((limit, value)) = distinct.next() else { return (Vec::new(), String::new()) };
+    let path = limit.path_of(of);
+    for (other, _) in distinct.filter(|(_, other)| *other != value) {
         let allowed = format!(
             "that of {path}: a request has one value for all distinct limits of its policy. Write a second policy"
         );
-        errors.add(&other, "another value", allowed);
+        errors.add(&other.path_of(of), "another value", allowed);
     }
     let parts = limit.view(&DISTINCT).get(&DISTINCT.of);
     (parts.iter().map(|part| subject::read(&part, hasher, errors)).collect(), path)

@@ -18,7 +18,7 @@
 //! | `counters.rs` | `counters`: policies that count under one name |
 //! | `request_body.rs` | `request_body` |
 //! | `quota.rs` | `quota` |
-//! | `journal.rs`, `usage_journal.rs`, `top.rs` | `journal`, `usage_journal`, `top_denied`, `top_used` |
+//! | `journal.rs`, `usage_journal.rs` | `journal`, `usage_journal`, `top_denied`, `top_used` |
 //! | `cost.rs`, `settle.rs` | `cost`, `costs`, `settle` |
 //! | `usage.rs` | `usage` of costs, and `prices` |
 //! | `priority.rs`, `scale.rs` | `priority`, `scale` |
@@ -50,19 +50,18 @@ mod settle;
 mod store;
 mod subject;
 mod tiers;
-mod top;
 mod unasked;
 mod usage;
 mod usage_journal;
 
 pub use host::Host;
-pub use journal::Journal;
+pub use journal::{Journal, Top};
 pub use quota::Quota;
 pub use regions::{Region, Regions};
 pub use request_body::RequestBody;
 pub use schema::{ConfigError, Hint};
 pub use store::{Store, Topology};
-pub use top::Top;
+
 pub use unasked::{Unasked, UnaskedRuling};
 pub use usage_journal::UsageJournal;
 

@@ -119,10 +119,10 @@ pub(super) fn read(
         let allowed = "no ban with a queue: a request that waits asks again and again, and each time would count as a denial";
         errors.add(&view.path_of(&POLICY.ban), "a ban", allowed);
     }
-    let (members, path) = limits::members(&limits_of(view), &store.hasher, errors);
+    let (members, members_path) = limits::members(&limits_of(view), &store.hasher, errors);
     if !members.is_empty() && has_queue {
         let allowed = "no distinct limit beside a queue: requests of one subject wait in one queue, whatever their values";
-        errors.add(&path, "a value", allowed);
+        errors.add(&members_path, "a value", allowed);
     }
     if !priority.is_empty() {
         priority::check(&view.get(&POLICY.priority), &tiers, errors);
@@ -152,16 +152,19 @@ pub(super) fn read(
         let allowed = "with a distinct limit, a `cost` of 1, no `costs`, and cases of cost 0 or 1: a value counts, or does not";
         errors.add(&view.path_of(&POLICY.settle), "a true cost", allowed);
     }
-    for (field, guesses) in [
-        (view.path_of(&POLICY.cost), cost.guesses_size()),
-        (view.path_of(&POLICY.costs), costs.iter().any(|(_, cost)| cost.guesses_size())),
-    ] {
-        if guesses && !settle.counts_uploads() {
-            let allowed = "with a `settle` by `request_bytes`: otherwise a body of any size would cost this";
-            errors.add(&field, "on_unknown", allowed);
-        }
+    let guesses = [
+        cost.guesses_size().then(|| view.path_of(&POLICY.cost)),
+        costs.iter().any(|(_, cost)| cost.guesses_size()).then(|| view.path_of(&POLICY.costs)),
+    ];
+    for field in guesses.iter().flatten().filter(|_| !settle.counts_uploads()) {
+        let allowed = "with a `settle` by `request_bytes`: otherwise a body of any size would cost this";
+        errors.add(field, "on_unknown", allowed);
     }
-    let prefix = format!("{}.", view.path());
+    // The place of the policy is looked for only if it is needed.
+    let members_path = match members.is_empty() {
+        true => String::new(),
+        false => members_path.strip_prefix(&format!("{}.", view.path())).unwrap_or_default().to_owned(),
+    };
     let mut policy = Policy {
         name: name.to_owned(),
         counters: view.get(&POLICY.counters).unwrap_or(name).to_owned(),
@@ -174,7 +177,7 @@ pub(super) fn read(
             .map(|part| subject::read(&part, &store.hasher, errors))
             .collect(),
         members,
-        members_path: path.strip_prefix(&prefix).unwrap_or_default().to_owned(),
+        members_path,
         costs,
         cost,
         priority,

@@ -18,9 +18,10 @@ use crate::script::{NamedLimit, Options, Plan};
 
 object! {
     static TIERS: TiersFields = "tiers",
-        "Limits chosen by the request: a plan header or a claim names the tier. Each tier counts for itself.";
+        "Limits chosen by the request: a plan header or a claim names the tier. Each tier counts for itself; for one without limits, write \
+        `exempt`.";
     by: Nested<PartFields> = nested(&PART)
-        .required("The part of the request that names the tier. Its `on_missing` has no effect here: a request without it, or \
+        .required("The part of the request that names the tier. No `normalize`; `on_missing` has no effect: a request without it, or \
             for which it is ambiguous, has the tier `default`."),
     default: Text = text(&NAME).required("The tier of requests that name no tier that exists."),
     limits: Map<List<Tagged>> = map(LISTS, 1, 64).required("The tiers: names, and the limits of each."),

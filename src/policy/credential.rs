@@ -88,12 +88,16 @@ impl Credential {
 }
 
 /// The token of `authorization: Bearer TOKEN`, whatever the scheme is, or of `authorization: TOKEN`. `None` if it is ambiguous, or has
-/// parameters: a signature is another one in each request.
+/// parameters: a signature is another one in each request. Rails also reads `TOKEN;x` and `token=TOKEN`, and Laravel `1|TOKEN`.
 fn after_scheme(sent: &[u8]) -> Option<&[u8]> {
     let sent = sent.trim_ascii();
     let (scheme, token) = sent.split_at(sent.iter().position(u8::is_ascii_whitespace).unwrap_or_default());
     let (scheme, token) = (word(scheme)?, word(token)?);
-    (!scheme.eq_ignore_ascii_case(b"basic") || is_canonical(token)).then_some(token)
+    let is_clear = !token.contains(&b';') && (!scheme.eq_ignore_ascii_case(b"basic") || is_canonical(token));
+    let token = token.strip_prefix(b"token=").unwrap_or(token);
+    let digits = token.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let behind = token.get(digits..).and_then(|behind| behind.strip_prefix(b"|"));
+    is_clear.then_some(behind.unwrap_or(token))
 }
 
 /// A credential without spaces around it. Some upstreams ignore spaces within it too, or bytes beyond ASCII, and take a comma or a

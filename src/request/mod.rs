@@ -239,12 +239,14 @@ impl<'a> Request<'a> {
     /// A header; see [`Attributes::header`].
     ///
     /// # Errors
-    /// [`Unreadable`]
+    /// [`Unreadable`], also if a line [begins or ends](has_odd_ends) as servers differ in.
     pub fn header(&self, name: &'a str) -> Result<Option<&Header<'a>>, Unreadable> {
         self.named(name, &|| {
             let Some(value) = self.attributes.header(name)? else { return Ok(None) };
             let lines = if value.contains(&b',') { self.attributes.header_lines(name)? } else { 1 };
-            Ok(Some(Header { value, lines }))
+            let mut each = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+            let is_odd = has_odd_ends(&value) || lines > 1 && each.any(has_odd_ends);
+            if is_odd { Err(Unreadable) } else { Ok(Some(Header { value, lines })) }
         })
     }
 
@@ -531,25 +533,50 @@ fn borrowed<'r>(kept: &'r Read<'_>) -> Result<Option<&'r [u8]>, Unreadable> {
     kept.as_ref().map(Option::as_deref).map_err(|unreadable| *unreadable)
 }
 
+/// True if gunicorn drops bytes at the ends of this line: spaces of Latin-1. In UTF-8 they are the end of a letter.
+fn has_odd_ends(line: &[u8]) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(0x85 | 0xa0));
+    (is_space(line.first()) || is_space(line.last())) && core::str::from_utf8(line).is_err()
+}
+
+/// The kind of each byte in a host. Each kind is a bit.
+#[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
+static OF_HOST: [u8; 256] = {
+    let mut kinds = [FOREIGN; 256];
+    let mut byte = b'-';
+    while byte <= b'z' {
+        kinds[byte as usize] = match byte {
+            b'A'..=b'Z' => CAPITAL,
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' | b'[' | b']' => 0,
+            _ => FOREIGN,
+        };
+        byte += 1;
+    }
+    kinds
+};
+const CAPITAL: u8 = 1;
+/// No host has it.
+const FOREIGN: u8 = 1 << 1;
+
 /// The host of an authority. Unreadable if it has anything but a host and a port in digits: some servers end it at any colon, others take
 /// what is behind an `@`, or decode it.
 fn host(authority: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Unreadable> {
-    let end = if authority.first() == Some(&b'[') {
-        authority.iter().position(|&byte| byte == b']').map(|end| end.saturating_add(1))
-    } else {
-        authority.iter().position(|&byte| byte == b':')
-    };
-    let (host, port) = authority.split_at(end.unwrap_or(authority.len()));
-    let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(byte);
+    let is_literal = authority.first() == Some(&b'[');
+    let last = if is_literal { b']' } else { b':' };
+    let mut kinds = 0;
+    let end = authority.iter().position(|&byte| {
+        kinds |= OF_HOST.get(usize::from(byte)).copied().unwrap_or(FOREIGN);
+        byte == last
+    });
+    let end = end.map_or(authority.len(), |end| end.saturating_add(is_literal.into()));
+    let (host, port) = authority.split_at(end);
     let is_port = matches!(port.first(), None | Some(b':')) && port.iter().skip(1).all(u8::is_ascii_digit);
-    if !is_port || !host.iter().all(is_host) {
+    if !is_port || kinds & FOREIGN != 0 {
         return Err(Unreadable);
     }
     let length = host.strip_suffix(b".").unwrap_or(host).len();
     Ok(match authority {
-        Cow::Borrowed(authority) if !authority.iter().any(u8::is_ascii_uppercase) => {
-            Cow::Borrowed(authority.get(..length).unwrap_or_default())
-        }
+        Cow::Borrowed(authority) if kinds == 0 => Cow::Borrowed(authority.get(..length).unwrap_or_default()),
         authority => {
             let mut host = authority.into_owned();
             host.truncate(length);

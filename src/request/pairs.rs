@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use super::Unreadable;
 use super::path::{Decoded, Plus, has_wrong_escape};
 pub use crate::body::folded;
-use crate::body::{begin_differently, has_odd_brackets, is_clear, is_taken_for};
+use crate::body::{begin_differently, has_late_equals, has_odd_brackets, is_clear, is_taken_for};
 use crate::inline_vec::InlineVec;
 
 /// The most pairs of a query or of a cookie header that are read. A string with more is ambiguous.
@@ -23,9 +23,9 @@ pub const LONGEST_PAIRS: usize = 16 * 1024;
 /// A value as it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent<'t> {
-    /// Without quotes around it.
+    /// Without quotes around it, or the `=` of a cookie behind it.
     raw: &'t [u8],
-    /// With quotes around it, if it has any.
+    /// With them, if it has any.
     whole: &'t [u8],
     /// The meaning of `+`, if the value is percent-encoded.
     escaped: Option<Plus>,
@@ -45,15 +45,17 @@ impl<'t> Sent<'t> {
         Self { raw, whole: raw, escaped: if is_simple { None } else { Some(Plus::IsSpace) }, is_simple }
     }
 
-    /// The value of a cookie. Some servers remove quotes around it and decode it, others do neither.
+    /// The value of a cookie. Some servers remove quotes around it and decode it, others do neither. Undertow ends it before the `=` of
+    /// base64, unless in quotes.
     fn of_cookie(whole: &'t [u8]) -> Result<Self, Unreadable> {
-        let (raw, first) = match whole.strip_prefix(b"\"") {
-            Some(begun) => (begun.strip_suffix(b"\"").ok_or(Unreadable)?, b' '),
-            None => (whole, b'!'),
+        let bare = whole.strip_suffix(b"==").or_else(|| whole.strip_suffix(b"="));
+        let bare = bare.filter(|bare| !bare.contains(&b'%')).unwrap_or(whole);
+        let (raw, first, ends) = match whole.strip_prefix(b"\"") {
+            Some(begun) => (begun.strip_suffix(b"\"").ok_or(Unreadable)?, b' ', class::GAP),
+            None => (bare, b'!', class::GAP | class::SEPARATOR | class::EQUALS),
         };
         // Some servers end a value, or all cookies, at any other byte, or drop it.
-        let is_octet =
-            |byte: &u8| matches!(byte, b'!'..=b'~') && !br#""\[]"#.contains(byte) || *byte == first;
+        let is_octet = |byte: &u8| class::of(*byte) & ends == 0 || *byte == first;
         let escaped = raw.contains(&b'%').then_some(Plus::IsPlus);
         let sent = Self { raw, whole, escaped, is_simple: false };
         // Express reads what follows this as JSON.
@@ -72,13 +74,15 @@ impl<'t> Sent<'t> {
         self.is_simple || self.is_clear_text()
     }
 
-    /// The same, byte by byte. Most of these values are ASCII without escapes, too.
+    /// The same, byte by byte. Most of these values are ASCII without escapes, too. Express may find another name before a
+    /// [late](has_late_equals) `=`.
     #[inline(never)]
     fn is_clear_text(&self) -> bool {
         let is_plain = |byte| matches!(byte, b' '..=0x7f);
-        self.raw.iter().all(|&byte| is_plain(byte) && byte != b'%')
+        self.raw.iter().all(|&byte| is_plain(byte) && !matches!(byte, b'%' | b'='))
             || self.raw.is_ascii()
                 && !has_wrong_escape(self.raw)
+                && !has_late_equals(self.raw)
                 && (self.decoded().all(is_plain) || core::str::from_utf8(&self.value()).is_ok_and(is_clear))
     }
 
@@ -88,7 +92,7 @@ impl<'t> Sent<'t> {
         self.is_simple
     }
 
-    /// The readings of servers: the value; for a cookie also those of servers that do not decode it, or keep its quotes.
+    /// The readings of servers: the value; for a cookie also those of servers that do not decode it, or keep its quotes or the `=` behind it.
     pub fn readings(self) -> impl Iterator<Item = Self> {
         let undecoded = (self.escaped == Some(Plus::IsPlus)).then_some(Self::plain(self.raw));
         let quoted = (self.whole.len() > self.raw.len()).then_some(Self::plain(self.whole));
@@ -206,7 +210,12 @@ static CLASSES: [u8; 256] = {
     classes[b'[' as usize] = class::GAP;
     classes[b']' as usize] = class::GAP;
     classes[b'\\' as usize] = class::GAP;
-    let mut byte = 0;
+    let (separators, mut byte) = (b"()<>?@{}", 0);
+    while byte < separators.len() {
+        classes[separators[byte] as usize] = class::SEPARATOR;
+        byte += 1;
+    }
+    byte = 0;
     while byte < classes.len() {
         if byte < b' ' as usize || byte > b'~' as usize {
             classes[byte] = class::NOT_SIMPLE | class::GAP;
@@ -233,6 +242,8 @@ mod class {
     pub(super) const GAP: u8 = 1 << 5;
     /// No byte has it: a value in quotes has a `;`.
     pub(super) const UNCLEAR: u8 = 1 << 6;
+    /// In a cookie, Undertow ends a value at it, unless in quotes.
+    pub(super) const SEPARATOR: u8 = 1 << 7;
 }
 
 /// The places of the pairs of a string, in order. Pairs without any byte are left out.
@@ -273,6 +284,8 @@ impl Pairs {
                 (begin, name, seen) = (at.saturating_add(1), None, 0);
             } else if name.is_none() {
                 (name, seen) = (Some((at, seen)), 0);
+            } else {
+                seen |= class::NOT_SIMPLE;
             }
         }
         pairs.push(begin, name, (text.len(), seen));
@@ -366,13 +379,13 @@ impl Pair {
     }
 }
 
-/// The two readings of a query: parameters end at `&` only, or also at `;`.
+/// The readings of a query: parameters end at `&` only; those that have a `;` are no parameters, as in Go; parameters end at `;`, too.
 #[derive(Debug)]
 pub struct Query {
     ampersand: Pairs,
-    /// The second reading; `None` if the query has no `;`, because both readings are then equal. Also `None` if the first is truncated
+    /// The other readings. There are none if the query has no `;`, because all readings are then equal, or if the first is truncated
     /// before a `;`: then it decides.
-    semicolon: Option<Pairs>,
+    others: Option<Box<[Pairs; 2]>>,
 }
 
 impl Query {
@@ -380,22 +393,25 @@ impl Query {
     #[must_use]
     pub fn new(text: &[u8]) -> Self {
         let ampersand = Pairs::parse(text, class::AMPERSAND);
-        let semicolon = (ampersand.classes & class::SEMICOLON > 0)
-            .then(|| Pairs::parse(text, class::AMPERSAND | class::SEMICOLON));
-        Self { ampersand, semicolon }
+        let others = (ampersand.classes & class::SEMICOLON > 0).then(|| {
+            let is_kept = |pair: &&Pair| (pair.classes.0 | pair.classes.1) & class::SEMICOLON == 0;
+            let pairs = ampersand.pairs.iter().filter(is_kept).copied().collect();
+            Box::new([Pairs { pairs, ..ampersand }, Pairs::parse(text, class::AMPERSAND | class::SEMICOLON)])
+        });
+        Self { ampersand, others }
     }
 
     /// The readings of the query. Under [`Semicolon::Literal`] only the first.
     pub fn readings(&self, semicolon: Semicolon) -> impl Iterator<Item = &Pairs> + Clone {
-        let second = self.semicolon.as_ref().filter(|_| semicolon == Semicolon::Ambiguous);
-        core::iter::once(&self.ampersand).chain(second)
+        let others = self.others.iter().filter(move |_| semicolon == Semicolon::Ambiguous);
+        core::iter::once(&self.ampersand).chain(others.flat_map(|others| others.iter()))
     }
 }
 
 /// The meaning of a `;` in a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Semicolon {
-    /// To some servers the end of a parameter, to others a part of its value.
+    /// To some servers the end of a parameter, to others a part of its value. Go drops the parameter.
     #[default]
     Ambiguous,
     /// A part of the value.

@@ -42,9 +42,7 @@ impl DecodedPath {
         // `$` of Python and PCRE also stands before a line's end: `/login%0a` is `/login` to Starlette, and to locations of nginx.
         let ends_line = literal.last() == Some(&b'\n');
         let literal = Some(literal).filter(|literal| *literal != resolved);
-        // IIS decodes `%u0061`.
-        let is_wide = raw.windows(2).any(|two| matches!(two, [b'%', b'u' | b'U']));
-        Some(Self { resolved, literal, may_be_any: is_wide || ends_line || may_be_any(raw) })
+        Some(Self { resolved, literal, may_be_any: ends_line || may_be_any(raw) })
     }
 
     /// True if upstreams may see a path that is neither of the two readings.
@@ -157,8 +155,8 @@ mod kind {
     pub(super) const ESCAPED_BACKSLASH: u8 = 1 << 7;
 }
 
-/// True if a path has a `..` whose result depends on more than one change that upstreams may or may not make. With one change only, there
-/// are two results, which are the two readings.
+/// True if a path has a `..` whose result depends on more than one change that upstreams may or may not make, or a `%u`. With one change
+/// only, there are two results, which are the two readings.
 fn may_be_any(raw: &[u8]) -> bool {
     let (mut kinds, mut climbs) = (0, false);
     let mut segment = Segment::default();
@@ -176,6 +174,8 @@ fn may_be_any(raw: &[u8]) -> bool {
             (Some(b'/'), _) => kind::ESCAPED_SLASH,
             (Some(b'\\'), false) => kind::BACKSLASH,
             (Some(b'\\'), true) => kind::ESCAPED_BACKSLASH,
+            // IIS decodes `%u0061`.
+            (Some(b'%'), false) if matches!(decoded.rest, [b'u' | b'U', ..]) => return true,
             (byte, escaped) => {
                 segment.add(byte.unwrap_or_default(), escaped);
                 continue;

@@ -29,8 +29,8 @@ mod work {
         for (name, config) in hostile::configurations() {
             let reads = count(&config, "Query(") + count(&config, "Cookie(") + count(&config, "Header(");
             let most = Effort {
-                // Both readings of a query; all elements of a header, and the whole.
-                pairs: reads * (2 * MAX_PAIRS + 1),
+                // All readings of a query; all elements of a header, and the whole.
+                pairs: reads * (3 * MAX_PAIRS),
                 // A search begins where another has used up all but the last byte, and each costs its beginning.
                 steps: count(&config, "Pattern {") * (MAX_STEPS + MAX_STEPS / 8),
                 // The headers that pass Envoy, once for each of eight different parts.

@@ -94,7 +94,7 @@ fn renamed<'a>(policy: &Policy, new: &Config, old: &'a Config) -> Option<&'a str
 }
 
 /// Finds the part of a subject that differs in keys, or of the values that are counted, and describes the difference.
-fn parts(now: &[SubjectPart], before: &[SubjectPart]) -> Option<(Option<usize>, String)> {
+pub fn parts(now: &[SubjectPart], before: &[SubjectPart]) -> Option<(Option<usize>, String)> {
     if before.len() != now.len() {
         let words =
             |parts: &[SubjectPart]| parts.iter().map(describe::part).collect::<Vec<_>>().join(" and ");
@@ -148,9 +148,9 @@ fn limits(new: &Policy, old: &Policy) -> Vec<String> {
 }
 
 /// A limit: its name in keys, and whether its state is a number that also says which window it is.
-type Named = (String, Limit, bool);
+pub type Named = (String, Limit, bool);
 
-fn named(policy: &Policy) -> Vec<Named> {
+pub fn named(policy: &Policy) -> Vec<Named> {
     let of_tier = |tier: &Tier| {
         let reads_overrides = tier.plan.overrides() == Overrides::Read;
         let is_marked =

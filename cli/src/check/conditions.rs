@@ -3,7 +3,8 @@
 //! certain for each request that can be read in one way only.
 
 use crate::describe;
-use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
+use weir::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
+use weir::policy::pattern;
 use weir::request::client_ip::{Network, cover_everything};
 
 /// True if each request that meets `narrow` meets `wide`.
@@ -152,8 +153,24 @@ fn paths_exclude(one: &PathTest, other: &PathTest) -> bool {
         (PathTest::Exact(one, _), PathTest::Exact(other, _)) => without_slash(one) != without_slash(other),
         (PathTest::Prefix(prefix), PathTest::Exact(path, _)) => !is_below(path, prefix),
         (PathTest::Prefix(one), PathTest::Prefix(other)) => !is_below(one, other) && !is_below(other, one),
+        (PathTest::Regex(pattern), PathTest::Exact(path, _)) => {
+            !without_slash(path).starts_with(without_slash(beginning(pattern)).as_slice())
+        }
+        (PathTest::Regex(pattern), PathTest::Prefix(other)) => begin_apart(beginning(pattern), other),
+        (PathTest::Regex(one), PathTest::Regex(other)) => begin_apart(beginning(one), beginning(other)),
         _ => false,
     }
+}
+
+/// The beginning of each path that an expression matches.
+fn beginning(pattern: &PathPattern) -> &[u8] {
+    let text = pattern.exact.text();
+    pattern::beginning(text.strip_prefix('^').unwrap_or(text)).as_bytes()
+}
+
+/// True if no text begins with both.
+fn begin_apart(one: &[u8], other: &[u8]) -> bool {
+    !one.starts_with(other) && !other.starts_with(one)
 }
 
 fn absent_excludes(one: &ValueTest, other: &ValueTest) -> bool {
@@ -178,9 +195,7 @@ fn values_exclude(one: &ValueTest, other: &ValueTest) -> bool {
     match (one, other) {
         (ValueTest::Exact(value), test) => !meets(value, test),
         (ValueTest::In(values), test) => !values.iter().any(|value| meets(value, test)),
-        (ValueTest::Prefix(one), ValueTest::Prefix(other)) => {
-            !one.starts_with(other) && !other.starts_with(one)
-        }
+        (ValueTest::Prefix(one), ValueTest::Prefix(other)) => begin_apart(one, other),
         (ValueTest::Normalized(of_one, one), ValueTest::Normalized(of_other, other))
             if of_one == of_other =>
         {

@@ -3,7 +3,7 @@
 //!
 //! | file | what is inside |
 //! |---|---|
-//! | `policies.rs`, `limits.rs`, `conditions.rs`, `credentials.rs`, `leases.rs`, `regexes.rs` | warnings about a configuration of the limiter |
+//! | `policies.rs`, `limits.rs`, `conditions.rs`, `credentials.rs`, `regexes.rs` | warnings about a configuration of the limiter |
 //! | `against.rs` | which subjects begin anew |
 //! | `fix.rs` | present names for fields that were renamed |
 //! | `wiring/` | warnings about Envoy's configuration around it |
@@ -15,7 +15,6 @@ mod conditions;
 mod credentials;
 mod fix;
 mod formats;
-mod leases;
 mod limits;
 mod policies;
 mod regexes;
@@ -36,7 +35,7 @@ use super::{Ended, Found, Host, failed};
 use formats::Format;
 use warning::code;
 use weir::config::Config;
-pub(super) use wiring::inside;
+pub(super) use wiring::{CHOSEN_IN_SIDECAR, inside, reads_address};
 use wiring::{Picture, Wired};
 
 /// The files to check.
@@ -107,11 +106,18 @@ fn reports<'a>(
     let pictures: Vec<_> = sources.iter().map(Picture::of).collect();
     let limiters: Vec<_> = sources.iter().map(Source::limiters).collect();
     let has_limiter = limiters.iter().any(|of| !of.is_empty());
+    let shared = wiring::shared(sources, &limiters, &pictures);
     let mut reports = Vec::new();
-    for ((source, picture), limiters) in sources.iter().zip(&pictures).zip(&limiters) {
+    for (file, ((source, picture), limiters)) in sources.iter().zip(&pictures).zip(&limiters).enumerate() {
         // A part of an Envoy whose limiter is in another file.
         let is_part = has_limiter && !picture.has_all_clusters && source.documents.iter().any(is_envoys);
         let mut report = check(source, limiters, host, old, picture, &pictures);
+        let has_error = report.findings.iter().any(|finding| finding.severity == Severity::Error);
+        if !has_limiter && !has_error {
+            report.findings.push(no_limiter(source));
+        }
+        let own = shared.iter().filter(|(of, _)| *of == file).map(|(_, finding)| finding.clone());
+        report.findings.extend(own);
         let by_version = envoy.map(|version| envoys::findings(source, limiters, version));
         report.findings.extend(by_version.unwrap_or_default());
         report.findings.retain(|finding| !(is_part && finding.code == "no-limiter"));
@@ -155,20 +161,17 @@ fn check<'a>(
         Finding::warning(code::IGNORED_DOCUMENT, place, "", reason, "Write it in a file of its own")
     }));
     if limiters.is_empty() && findings.is_empty() && !shows_weir(source) {
-        let place = source.documents.first().map_or(Place::START, |document| document.place);
-        let said = if source.documents.iter().any(is_envoys) {
-            "found no weir.limiter, allowed: one as `root_id` of a plugin, or as `filter_name` of the dynamic module"
-        } else {
-            "found no configuration of the limiter"
-        };
-        findings.push(Finding::error("no-limiter", place, said));
+        findings.push(no_limiter(source));
     }
-    let (mut policies, mut hash, mut stores) = (0_usize, None, Vec::new());
+    let (mut policies, mut hashes, mut stores) = (0_usize, Vec::new(), Vec::new());
     for limiter in limiters {
         match limiter.config(host.into()) {
             Ok(config) => {
-                hash = Some(config.hash);
-                policies = policies.saturating_add(config.policies.len());
+                // Each listener of an Envoy has its own copy.
+                if !hashes.contains(&config.hash) {
+                    hashes.push(config.hash);
+                    policies = policies.saturating_add(config.policies.len());
+                }
                 findings.extend(warnings(limiter, &config, old));
                 let wired = Wired::new(limiter, &config, own, all);
                 findings.extend(wired.iter().flat_map(Wired::warnings));
@@ -179,7 +182,17 @@ fn check<'a>(
         }
     }
     findings.extend(wiring::warnings(own, &source.documents, stores, all));
-    Report { source, policies, hash, findings }
+    Report { source, policies, hash: hashes.last().copied(), findings }
+}
+
+fn no_limiter(source: &Source) -> Finding {
+    let place = source.documents.first().map_or(Place::START, |document| document.place);
+    let said = if source.documents.iter().any(is_envoys) {
+        "found no weir.limiter, allowed: one as `root_id` of a plugin, or as `filter_name` of the dynamic module"
+    } else {
+        "found no configuration of the limiter"
+    };
+    Finding::error("no-limiter", place, said)
 }
 
 /// Names that come twice. Of YAML Envoy takes the last, and JSON it refuses; of weir's own JSON the filter says so.

@@ -4,14 +4,17 @@
 use core::ops::RangeInclusive;
 
 use super::conditions::{contradiction, covers, exclude};
+use super::regexes::Place;
 use super::warning::{code, note, warning};
-use super::{credentials, leases, limits, regexes};
+use super::{credentials, limits, regexes};
 use crate::describe;
 use crate::finding::Finding;
+use crate::words;
 use weir::config::Config;
 use weir::limit::{Ask, Limit, RetryAfter, Subject};
 use weir::policy::cost::{Cost, CostSource};
 use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
+use weir::policy::pattern::Pattern;
 use weir::policy::settle::{TrueCost, When};
 use weir::policy::subject::{OnMissing, Source, SubjectPart};
 use weir::policy::{Across, Mode, OnFailure, Policy, Tier};
@@ -43,7 +46,7 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
         held_permits(config, index, &at, &mut found);
     }
     credentials::warnings(config, &mut found);
-    found.extend(leases::notes(config));
+    found.extend(limits::notes(config));
     batches(config, &mut found);
     for (path, condition) in conditions(config) {
         if let Some(reason) = contradiction(condition) {
@@ -56,12 +59,22 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
             let advice = "Compare it with a secret (`exact`), or use what clients cannot write, such as `client_address` or `jwt_claim`";
             found.push(warning(code::UNVERIFIED_EXEMPTION, path.clone(), reason, advice));
         }
-        if let Some((path, reason, advice)) = literal(&path, condition) {
-            found.push(warning(code::LITERAL_PATTERN, path, reason, advice));
+        found.extend(literal(&path, condition).map(literal_pattern));
+    }
+    for (index, policy) in config.policies.iter().enumerate() {
+        for (place, case) in policy.settle.cases.iter().enumerate() {
+            let at = format!("policies[{index}].settle[{place}].when");
+            let literal =
+                case.when.header.as_ref().and_then(|(_, test)| literal_value(&at, test, Place::Value));
+            found.extend(literal.map(literal_pattern));
         }
     }
     regexes::warnings(&conditions(config), &mut found);
     found
+}
+
+fn literal_pattern((path, reason, advice): Literal) -> Finding {
+    warning(code::LITERAL_PATTERN, path, reason, advice)
 }
 
 /// Each condition of the configuration, and where it is.
@@ -98,11 +111,7 @@ fn chosen(condition: &Condition) -> Option<String> {
         },
         Condition::Any(any) => any.iter().find_map(chosen),
         Condition::Header(name, _) if name == "user-agent" => Some(format!("such a header {name}")),
-        Condition::Header(name, ValueTest::Present)
-            if !name.starts_with("x-envoy-") && name != "x-forwarded-client-cert" =>
-        {
-            Some(format!("a header {name}"))
-        }
+        Condition::Header(name, ValueTest::Present) if !is_of_envoy(name) => Some(format!("a header {name}")),
         Condition::Cookie(name, ValueTest::Present) => Some(format!("a cookie {}", name.escape_ascii())),
         Condition::Query(name, _, ValueTest::Present) => {
             Some(format!("a query parameter {}", name.escape_ascii()))
@@ -111,8 +120,11 @@ fn chosen(condition: &Condition) -> Option<String> {
     }
 }
 
-/// A path that looks like a pattern of another program, and is compared as it is: where it is, why, and what to write.
-fn literal(at: &str, condition: &Condition) -> Option<(String, String, &'static str)> {
+/// Where something is that does not match what it seems to, why, and what to write.
+type Literal = (String, String, &'static str);
+
+/// A path or an expression that looks like a pattern of another program, and is compared as it is.
+fn literal(at: &str, condition: &Condition) -> Option<Literal> {
     match condition {
         Condition::All(all) | Condition::Any(all) => all.iter().find_map(|each| literal(at, each)),
         Condition::Not(inner) => literal(at, inner),
@@ -124,15 +136,31 @@ fn literal(at: &str, condition: &Condition) -> Option<(String, String, &'static 
             let advice = "Write `prefix` with what is before it, or a `regex` such as `/users/[^/]+`";
             Some((at.to_owned(), reason, advice))
         }
-        Condition::Path(PathTest::Regex(pattern)) => {
-            let text = pattern.exact.text();
-            let is_open =
-                text.starts_with('^') && text.ends_with(|last: char| last.is_alphanumeric() || last == '/');
-            let reason = format!("the whole path has to match, so `{text}` does not match a longer path");
-            is_open.then(|| (at.to_owned(), reason, "Write `prefix`, or end the expression with `.*` or `$`"))
+        Condition::Path(PathTest::Regex(pattern)) => partial(at, &pattern.exact, Place::Path),
+        Condition::Header(name, test) if name == "user-agent" => literal_value(at, test, Place::UserAgent),
+        Condition::Attribute(property, test) if names(property) == ["request", "useragent"] => {
+            literal_value(at, test, Place::UserAgent)
         }
+        Condition::Header(_, test)
+        | Condition::Attribute(_, test)
+        | Condition::Query(_, _, test)
+        | Condition::Cookie(_, test)
+        | Condition::Body(_, test) => literal_value(at, test, Place::Value),
         _ => None,
     }
+}
+
+/// The same for the expression of a test on a value.
+fn literal_value(at: &str, test: &ValueTest, place: Place) -> Option<Literal> {
+    match test {
+        ValueTest::Normalized(_, test) => literal_value(at, test, place),
+        ValueTest::Regex(pattern) => partial(at, pattern, place),
+        _ => None,
+    }
+}
+
+fn partial(at: &str, pattern: &Pattern, place: Place) -> Option<Literal> {
+    regexes::partial(pattern, place).map(|(reason, advice)| (at.to_owned(), reason, advice))
 }
 
 /// A table of prices that denies unknown models, although no request says which model it is for.
@@ -459,11 +487,15 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
     }
 }
 
+/// True if Envoy removes this header from what clients send, or writes it itself.
+fn is_of_envoy(name: &str) -> bool {
+    name.starts_with("x-envoy-") || name == "x-forwarded-client-cert"
+}
+
 /// A part that the client writes as it likes.
 fn is_unverified(part: &SubjectPart) -> Option<String> {
     let is_chosen = match &part.source {
-        // Envoy removes these from what clients send, or writes them itself.
-        Source::Header(name) => !name.starts_with("x-envoy-") && name != "x-forwarded-client-cert",
+        Source::Header(name) => !is_of_envoy(name),
         Source::Cookie(_) | Source::Query(..) | Source::Body(..) | Source::Credential(_) => true,
         Source::Attribute(property) => matches!(
             names(property).as_slice(),
@@ -550,7 +582,7 @@ fn any_target(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Findin
     };
     let bounds = |other: &Policy| {
         (bounds_addresses(other) || other.mode == Mode::Enforce && other.subject.iter().all(is_of_few))
-            && !exclude(&other.matcher, &policy.matcher)
+            && holds_for_all(other, policy)
     };
     if config.policies.iter().any(bounds) {
         return;
@@ -572,7 +604,14 @@ const fn is_fixed(part: &SubjectPart) -> bool {
 /// True if no client can choose the subjects of the policy, and each of its requests has one.
 fn bounds_addresses(policy: &Policy) -> bool {
     let is_address = |part: &SubjectPart| matches!(part.source, Source::ClientAddress { .. });
-    policy.mode == Mode::Enforce && policy.subject.iter().all(|part| is_address(part) || is_fixed(part))
+    policy.mode == Mode::Enforce
+        && policy.enforce_percent > 0
+        && policy.subject.iter().all(|part| is_address(part) || is_fixed(part))
+}
+
+/// True if `other` is enforced for each request that `policy` applies to.
+fn holds_for_all(other: &Policy, policy: &Policy) -> bool {
+    other.enforce_percent >= 100 && covers(&other.matcher, &policy.matcher)
 }
 
 fn unverified(config: &Config, index: usize, authenticates: bool, at: &str, found: &mut Vec<Finding>) {
@@ -580,21 +619,89 @@ fn unverified(config: &Config, index: usize, authenticates: bool, at: &str, foun
         return;
     };
     let parts = policy.subject.iter().enumerate();
-    let Some((place, part)) = parts.filter_map(|(place, part)| Some((place, is_unverified(part)?))).next()
-    else {
-        return any_target(config, policy, at, found);
-    };
-    let bounded = |other: &Policy| bounds_addresses(other) && !exclude(&other.matcher, &policy.matcher);
-    if authenticates || config.policies.iter().any(bounded) {
+    let unverified = parts.filter_map(|(place, part)| Some((place, is_unverified(part)?))).next();
+    if unverified.is_none() {
+        any_target(config, policy, at, found);
+    }
+    if authenticates {
         return;
     }
-    found.push(warning(
-        code::UNVERIFIED_SUBJECT,
-        format!("{at}.subject[{place}]"),
-        format!("a client may send another {part} with each request, and has the whole limit each time"),
-        "Write a second policy with `subject: [{client_address: {}}]`, or a subject that Envoy verifies, such as `jwt_claim`",
-    ));
+    chosen_class(policy, at, found);
+    let others = config.policies.iter().filter(|other| !core::ptr::eq(*other, policy));
+    let mut bounds = others.filter(|other| bounds_addresses(other));
+    if bounds.clone().any(|other| holds_for_all(other, policy)) {
+        return;
+    }
+    chosen_limits(policy, at, found);
+    let Some((place, part)) = unverified else { return };
+    let (path, code) = (format!("{at}.subject[{place}]"), code::UNVERIFIED_SUBJECT);
+    let reason =
+        format!("a client may send another {part} with each request, and has the whole limit each time");
+    found.push(match bounds.find(|other| !exclude(&other.matcher, &policy.matcher)) {
+        Some(other) => {
+            let name = &other.name;
+            let reason = format!("{reason}: policy {name:?} limits its address, for some of these requests");
+            note(code, path, reason, format!("Let {name:?} apply to all of them, and enforce it for all addresses"))
+        }
+        None => warning(
+            code,
+            path,
+            reason,
+            "Write a second policy with `subject: [{client_address: {}}]`, or a subject that Envoy verifies, such as `jwt_claim`",
+        ),
+    });
 }
+
+/// Warns where a client writes which of a policy's limits it has.
+fn chosen_limits(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
+    let tier = policy.tiers.by.as_ref().map(|part| ("tiers.by", part, "tier"));
+    let scale = policy.scale.as_ref().map(|scale| ("scale.from", &scale.from, "scale"));
+    for (field, part, what) in tier.into_iter().chain(scale) {
+        let part = is_unverified(part).map(|part| format!("the {part}"));
+        found.extend(part.map(|part| chosen_by_client(format!("{at}.{field}"), &part, what)));
+    }
+}
+
+/// Warns where a client writes to which class of `priority` its requests belong.
+fn chosen_class(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
+    let parts = policy.priority.iter().enumerate();
+    let parts = parts.filter_map(|(place, (when, _))| Some((place, written(when)?)));
+    found.extend(
+        parts.map(|(place, part)| chosen_by_client(format!("{at}.priority[{place}].when"), &part, "class")),
+    );
+}
+
+fn chosen_by_client(path: String, part: &str, what: &str) -> Finding {
+    let reason = format!("a client that writes {part} chooses its own {what}");
+    let advice = "Write what Envoy verifies, such as `jwt_claim`, or let a filter before weir write it";
+    warning(code::UNVERIFIED_SUBJECT, path, reason, advice)
+}
+
+/// The part that a client can write as the condition wants it. A long `exact` is a secret.
+fn written(condition: &Condition) -> Option<String> {
+    match condition {
+        Condition::All(all) if !all.iter().any(is_verified) => all.iter().find_map(written),
+        Condition::Any(any) => any.iter().find_map(written),
+        one if is_verified(one) => None,
+        Condition::Header(_, test) | Condition::Cookie(_, test) | Condition::Query(_, _, test) => {
+            (!matches!(test, ValueTest::Absent)).then(|| describe::tested(condition))
+        }
+        _ => None,
+    }
+}
+
+/// True if a client cannot meet the condition by what it writes.
+fn is_verified(condition: &Condition) -> bool {
+    match condition {
+        Condition::Header(_, ValueTest::Exact(secret)) if secret.len() >= SECRET => true,
+        Condition::Header(name, _) => is_of_envoy(name),
+        Condition::Attribute(..) | Condition::ClientAddress(_) => true,
+        _ => false,
+    }
+}
+
+/// The length of a value that nobody guesses.
+const SECRET: usize = 16;
 
 /// Requests that are held for a `max_delay` have their permit of a `concurrency` limit already.
 fn held_permits(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
@@ -613,11 +720,12 @@ fn held_permits(config: &Config, index: usize, at: &str, found: &mut Vec<Finding
             if held == 0 {
                 continue;
             }
+            let requests = words::count(u64::try_from(held).unwrap_or(u64::MAX), "request");
             found.push(warning(
                 code::HELD_PERMITS,
                 format!("{}[{place}].max_delay", limits::list(tier, at)),
                 format!(
-                    "up to {held} requests of a subject are held for up to {}, and each has its permit of limit {:?} while it waits: so \
+                    "up to {requests} of a subject may be held for up to {}, and each has its permit of limit {:?} while it waits: so \
                      fewer run at the upstream, and others are rejected",
                     weir::config::duration_text(delay),
                     permits.name()

@@ -1,16 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The worst time of regular expressions: measured on the longest values that the filter searches.
+//! Expressions that look as if they were searched for within a value; and the worst time of each, measured on the longest values that the
+//! filter searches.
 
 use std::time::{Duration, Instant};
 
 use super::warning::{code, warning};
 use crate::finding::Finding;
 use weir::policy::matcher::{Condition, PathTest, ValueTest};
-use weir::policy::pattern::{Pattern, Searches};
+use weir::policy::pattern::{self, Pattern, Searches};
 use weir::request::Request;
 use weir::request::client_ip::Trust;
 use weir::request::pairs::Sent;
 use weir::request::sample::Sample;
+
+/// A part of a request in which an expression is looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Path,
+    /// It has one word among many.
+    UserAgent,
+    Value,
+}
+
+/// Says what an expression does not match, and what to write, if it was probably meant to match a part of the whole.
+pub fn partial(pattern: &Pattern, place: Place) -> Option<(String, &'static str)> {
+    let whole = pattern.text();
+    let is_plain = pattern::beginning(whole) == whole;
+    let text = without_flags(whole);
+    let advice = match (text.starts_with('^'), text.ends_with('$') && !text.ends_with("\\$")) {
+        (true, false) if !is_open_after(text) => "Write `prefix`, or end the expression with `.*` or `$`",
+        (false, true) if !is_open_before(text) => "Begin the expression with `.*` or `^`",
+        _ if text.is_empty() => return None,
+        (false, false) if place == Place::UserAgent && !repeats(text) => {
+            "Write `.*` before and after it, or `exact` or `in` for the whole value"
+        }
+        (false, false) if is_plain && place == Place::Value => "Write `exact`, or `.*` before and after it",
+        (false, false) if is_plain && !text.starts_with('/') => "Write `prefix`, or `.*` before and after it",
+        _ => return None,
+    };
+    let what = if place == Place::Path { "path" } else { "value" };
+    let reason = format!("the whole {what} has to match, so `{whole}` does not match a longer {what}");
+    Some((reason, advice))
+}
+
+/// An expression without flags such as `(?i)` before it.
+fn without_flags(text: &str) -> &str {
+    let flags = text.strip_prefix("(?").and_then(|rest| rest.split_once(')'));
+    flags
+        .filter(|(flags, _)| flags.bytes().all(|flag| flag.is_ascii_lowercase()))
+        .map_or(text, |(_, rest)| rest)
+}
+
+fn repeats(text: &str) -> bool {
+    text.contains(['*', '+', '{'])
+}
+
+/// True if an expression may match a text of any length at its end.
+fn is_open_after(text: &str) -> bool {
+    text.ends_with(['*', '+', '?', '}']) || text.ends_with(')') && repeats(text)
+}
+
+/// The same at its beginning.
+fn is_open_before(text: &str) -> bool {
+    pattern::beginning(text).is_empty() && repeats(text)
+}
 
 /// The maximum time of one search.
 const MOST: Duration = Duration::from_millis(1);

@@ -71,6 +71,8 @@ codes! {
     BRIDGE_MISSING = "bridge-missing";
     NO_TCP_POOL = "no-tcp-pool";
     SHARED_VM = "shared-vm";
+    SHARED_COUNTS = "shared-counts";
+    SEVERAL_SERVERS = "several-servers";
     FAIL_OPEN = "fail-open";
     SINGLE_BEFORE_CLUSTER = "single-before-cluster";
     CLIENT_CHOSEN_ADDRESS = "client-chosen-address";

@@ -296,3 +296,49 @@ fn is_called(field: &str, name: &str) -> bool {
     let letters = name.bytes().filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase());
     field.bytes().map(|byte| byte.to_ascii_lowercase()).eq(letters)
 }
+
+/// What Envoy's reader of protobuf also takes: a number or a truth value in quotes, a wrapper as an object, one object in place of a list.
+impl Node {
+    /// The value inside of a wrapper, which may be an object: `{value: 5}` is 5.
+    pub fn unwrapped(&self) -> &Self {
+        match self.fields() {
+            [(name, _, value)] if name == "value" => value,
+            _ => self,
+        }
+    }
+
+    /// The truth value in the field called `name`; `None` if there is none.
+    pub fn truth(&self, name: &str) -> Option<bool> {
+        match &self.get(name)?.unwrapped().content {
+            Content::Scalar(Value::Bool(value)) => Some(*value),
+            Content::Scalar(Value::String(text)) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// The items in the field called `name`: those of a list, or one object.
+    pub fn each(&self, name: &str) -> &[Self] {
+        match self.get(name) {
+            Some(Self { content: Content::List(items), .. }) => items,
+            Some(value) if value.is_object() => core::slice::from_ref(value),
+            _ => &[],
+        }
+    }
+
+    /// True if this stands for no value.
+    pub const fn is_null(&self) -> bool {
+        matches!(self.content, Content::Scalar(Value::Null))
+    }
+
+    /// Leaves out the fields with other names, in all objects.
+    pub fn retain(&mut self, keeps: &dyn Fn(&str) -> bool) {
+        match &mut self.content {
+            Content::Scalar(_) => {}
+            Content::List(items) => items.iter_mut().for_each(|item| item.retain(keeps)),
+            Content::Object(fields) => {
+                fields.retain(|(name, ..)| keeps(name));
+                fields.iter_mut().for_each(|(.., value)| value.retain(keeps));
+            }
+        }
+    }
+}

@@ -56,6 +56,9 @@ pub(super) struct Arguments {
     /// counted for this client yet.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     redis: Vec<String>,
+    /// The time of the request: a day, or a time such as 2026-11-01T12:00:00Z. By default now.
+    #[arg(long, value_name = "TIME", value_parser = date::time, conflicts_with = "redis")]
+    time: Option<Micros>,
     /// Show the commands that the filter would send to Redis.
     #[arg(long)]
     commands: bool,
@@ -77,7 +80,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         words => arguments.request.over(curl::request(words)?).sample()?,
     };
     let redis = arguments.login.connect_if(&arguments.redis)?;
-    let counts = redis.map_or_else(|| Counts::Nothing(date::now()), |redis| Counts::Redis(Box::new(redis)));
+    let now = || Counts::Nothing(arguments.time.unwrap_or_else(date::now));
+    let counts = redis.map_or_else(now, |redis| Counts::Redis(Box::new(redis)));
     let explanation = explain(&config, counts, &sample)?;
     if arguments.json {
         writeln!(out, "{}", words::json(&explanation.json(arguments.commands)))

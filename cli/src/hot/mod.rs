@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::journal::{Id, backwards, denied_at, prefix};
+use super::journal::{Id, backwards, denied_at, empty, prefix};
 use super::region::InRegion;
 use super::store::{Entry, Place, Redis};
 use super::{Ended, Failure, Found, config, date, failed, words};
@@ -118,6 +118,10 @@ impl Hot {
             let from = *from.get_or_insert_with(|| since.map_or(Micros::ZERO, |since| at.since(since)));
             let is_denial = entry.get("outcome") != Some(b"warned");
             let is_of_policy = policy.is_none_or(|policy| entry.get("policy") == Some(policy.as_bytes()));
+            if at >= from {
+                // They may have been of any policy.
+                hot.skipped = hot.skipped.saturating_add(entry.number("skipped").unwrap_or(0));
+            }
             if is_denial && is_of_policy && at >= from {
                 hot.add(&entry, at);
             }
@@ -132,7 +136,6 @@ impl Hot {
         self.first = if self.entries == 0 { at } else { self.first.min(at) };
         self.last = self.last.max(at);
         self.entries = self.entries.saturating_add(1);
-        self.skipped = self.skipped.saturating_add(entry.number("skipped").unwrap_or(0));
         let policy = entry.get("policy").unwrap_or_default();
         let has_reason = entry.get("subject").is_none();
         let subject = entry.get("subject").or_else(|| entry.get("reason")).unwrap_or_default();
@@ -157,12 +160,12 @@ impl Hot {
 
     fn text(&self, top: u16, journal: &str) -> String {
         if self.entries == 0 && self.is_there {
-            return format!("no such denials in {journal}\n");
+            return format!("no such denials in {journal}\n{}", self.skipped_text());
         }
         if self.entries == 0 {
             return format!(
-                "no denials in {journal}. If requests are denied, the journal is off: write \"journal\": {{}} into the \
-                 configuration. Without it, `weir hot --used FILE` shows who has used most of the limits\n"
+                "{}. Without it, `weir hot --used FILE` shows who has used most of the limits\n",
+                empty(journal)
             );
         }
         let span = words::span(self.last.since(self.first));
@@ -192,13 +195,16 @@ impl Hot {
         if more > 0 {
             lines.push(format!("and {more} more subjects"));
         }
-        if self.skipped > 0 {
-            lines.push(format!(
-                "{} more denials are not in the journal (skipped), so the shares are those of a sample",
-                self.skipped
-            ));
+        lines.into_iter().map(|line| line + "\n").collect::<String>() + &self.skipped_text()
+    }
+
+    fn skipped_text(&self) -> String {
+        match self.skipped {
+            0 => String::new(),
+            skipped => format!(
+                "{skipped} more denials are not in the journal (skipped), so the shares are those of a sample\n"
+            ),
         }
-        lines.into_iter().map(|line| line + "\n").collect()
     }
 
     fn json(&self, top: u16) -> String {

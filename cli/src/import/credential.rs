@@ -12,12 +12,16 @@ pub struct Places {
     headers: Vec<String>,
     query: Vec<String>,
     is_signed: bool,
+    /// A plugin reads the certificate of the client.
+    reads_certificate: bool,
     /// There are more names than weir's `credential` has.
     is_cut: bool,
     /// They are those of several plugins. A credential for one of them is enough.
     is_joined: bool,
     /// A plugin finds consumers, wherever it looks.
     pub finds_consumers: bool,
+    /// Requests without a credential pass as one consumer.
+    pub is_anonymous: bool,
 }
 
 impl Places {
@@ -41,16 +45,27 @@ impl Places {
         self.is_signed = true;
     }
 
+    /// Says that a plugin reads the certificate of the client.
+    pub const fn certify(&mut self) {
+        self.reads_certificate = true;
+    }
+
+    fn has_names(&self) -> bool {
+        !self.headers.is_empty() || !self.query.is_empty()
+    }
+
     /// The differences in weir, each with what to do.
     pub fn notes(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let tell = "Name in the `subject` what tells clients apart";
         let signed = "with hmac-auth each request has a signature of its own, and weir's `credential` denies signatures";
         let cut =
             "weir's `credential` has at most 8 headers and 8 parameters, so those after them are left out";
+        let certificate = "beside other credentials weir reads no certificate, so clients that send only one count together";
         let joined = "weir rejects a request that has credentials for two of these plugins with 403";
         let all = [
             (self.is_signed, signed, tell),
             (self.is_cut, cut, tell),
+            (self.reads_certificate && self.has_names(), certificate, tell),
             (
                 self.is_joined,
                 joined,
@@ -67,6 +82,7 @@ impl Places {
             one.headers.iter().for_each(|name| whole.add(name, ""));
             one.query.iter().for_each(|name| whole.add("", name));
             whole.is_signed |= one.is_signed;
+            whole.reads_certificate |= one.reads_certificate;
             whole.is_cut |= one.is_cut;
             whole.finds_consumers |= one.finds_consumers;
         }
@@ -78,9 +94,12 @@ impl Places {
 
     /// The part of a subject; where no place is known it is weir's own places.
     pub fn part(&self) -> Map {
+        if self.reads_certificate && !self.has_names() {
+            return Map::from([("tls_subject", Map::new().into())]);
+        }
         let list = |names: &[String]| names.iter().map(|name| Tree::from(name.as_str())).collect::<Vec<_>>();
         let mut places = Map::new();
-        if !self.headers.is_empty() || !self.query.is_empty() {
+        if self.has_names() {
             places.set("headers", list(&self.headers)).set("query", list(&self.query));
         }
         Map::from([("credential", places.into())])

@@ -38,6 +38,12 @@ const MULTIPLIER: u64 = 5;
 /// The largest number that the controller's reader and nginx take.
 const MAX_NUMBER: u64 = i32::MAX as u64;
 
+/// What the controller does with a limit or a network that it cannot read.
+const REFUSES: &str = "the controller takes no limits of this Ingress, and since 1.10 nothing of it";
+
+/// A value that the controller cannot read.
+struct Refused;
+
 /// The files to import.
 #[derive(Args)]
 pub struct Arguments {
@@ -260,28 +266,48 @@ impl<'a> Object<'a> {
         Directive { block: Some(Block::Directives(inner)), ..self.directive(line, words) }
     }
 
-    /// A number that the controller takes, which is none for what is no number, and for 0.
-    fn number(&self, name: &str, notes: &mut Notes) -> Option<(usize, u64)> {
-        let (line, text) = self.setting(name)?;
-        match text.parse::<u64>() {
-            Ok(0) => None,
-            Ok(number) if number <= MAX_NUMBER => Some((line, number)),
+    /// A number that limits, and its line: none for 0 and what is below. For what is no number a note says what the controller `does`.
+    fn number(&self, name: &str, does: &str, notes: &mut Notes) -> Result<Option<(usize, u64)>, Refused> {
+        let Some((line, text)) = self.setting(name).filter(|(_, text)| !text.is_empty()) else {
+            return Ok(None);
+        };
+        match text.parse::<i64>().map(u64::try_from) {
+            Ok(Err(_) | Ok(0)) => Ok(None),
+            Ok(Ok(number)) if number <= MAX_NUMBER => Ok(Some((line, number))),
             _ => {
-                let why = format!("found {text:?}, allowed: a whole number; the controller ignores it");
+                let why = format!("found {text:?}, allowed: a whole number; {does}");
                 notes.add(Note::at(self.file, line, name, why, "Correct it"));
-                None
+                Err(Refused)
             }
         }
     }
 
+    /// The networks that are exempt, and their line.
+    fn exempt(&self, notes: &mut Notes) -> Result<Option<(usize, Vec<String>)>, Refused> {
+        let lists = ["limit-allowlist", "limit-whitelist"].into_iter();
+        let list = lists.filter_map(|name| self.setting(name)).find(|(_, text)| !text.is_empty());
+        let Some((line, text)) = list else { return Ok(None) };
+        let networks: Vec<String> = text.split(',').map(|network| network.trim().to_owned()).collect();
+        if let Some(wrong) = networks.iter().find(|network| super::test::network(network).is_none()) {
+            let why = format!("{wrong:?} is no network, allowed: 10.0.0.0/8 or an address; {REFUSES}");
+            notes.add(Note::at(self.file, line, "limit-allowlist", why, "Correct it"));
+            return Err(Refused);
+        }
+        Ok(Some((line, networks)))
+    }
+
     fn limits(&self, variable: &str, notes: &mut Notes) -> Limits {
-        let [rps, rpm, connections] =
-            ["limit-rps", "limit-rpm", "limit-connections"].map(|name| self.number(name, notes));
-        let multiplier =
-            self.number("limit-burst-multiplier", notes).map_or(MULTIPLIER, |(_, number)| number);
-        if rps.is_none() && rpm.is_none() && connections.is_none() {
+        let numbers =
+            ["limit-rps", "limit-rpm", "limit-connections"].map(|name| self.number(name, REFUSES, notes));
+        if numbers.iter().all(|number| matches!(number, Ok(None))) {
             return Limits::default();
         }
+        let ([Ok(rps), Ok(rpm), Ok(connections)], Ok(exempt)) = (numbers, self.exempt(notes)) else {
+            return Limits::default();
+        };
+        let does = format!("the controller takes {MULTIPLIER}");
+        let multiplier = self.number("limit-burst-multiplier", &does, notes);
+        let multiplier = multiplier.unwrap_or_default().map_or(MULTIPLIER, |(_, number)| number);
         if let Some((line, _)) = self.setting("limit-burst-multiplier").filter(|(_, number)| number == "0") {
             let why = format!(
                 "nginx refuses the burst of 0 that the controller writes, and {MULTIPLIER} counts here"
@@ -294,7 +320,7 @@ impl<'a> Object<'a> {
         let zone = |end: &str| format!("{name}-{end}");
         let mut limits = Limits::default();
         let key = zone("key").replace('-', "_").replace('.', "_dot_").replace('/', "__");
-        let key = self.key(&key, variable, &mut limits, notes);
+        let key = self.key(&key, variable, exempt, &mut limits);
         let mut note_replicas = |line, what: &str| {
             let why = "each replica of the controller has counted for itself, and all proxies with weir count together";
             let instead = "If the limit was meant for one replica of several, multiply it by their number";
@@ -385,20 +411,16 @@ impl<'a> Object<'a> {
     }
 
     /// Returns the key of the zones: the address, and nothing for the networks that are exempt.
-    fn key(&self, name: &str, variable: &str, limits: &mut Limits, notes: &mut Notes) -> String {
-        let lists = ["limit-allowlist", "limit-whitelist"];
-        let Some((line, networks)) = lists.iter().find_map(|name| self.setting(name)) else {
-            return variable.to_owned();
-        };
+    fn key(
+        &self,
+        name: &str,
+        variable: &str,
+        exempt: Option<(usize, Vec<String>)>,
+        limits: &mut Limits,
+    ) -> String {
+        let Some((line, networks)) = exempt else { return variable.to_owned() };
         let mut inner = vec![self.directive(line, &["default", "0"])];
-        for network in networks.split(',').map(str::trim).filter(|network| !network.is_empty()) {
-            if super::test::network(network).is_none() {
-                let why = format!("{network:?} is no network, allowed: 10.0.0.0/8 or an address");
-                notes.add(Note::at(self.file, line, "limit-allowlist", why, "Correct it"));
-                continue;
-            }
-            inner.push(self.directive(line, &[network, "1"]));
-        }
+        inner.extend(networks.iter().map(|network| self.directive(line, &[network, "1"])));
         let (exempt, key) = (format!("${name}_exempt"), format!("${name}"));
         limits.zones.push(self.block(line, &["geo", &exempt], inner));
         let cases = vec![self.directive(line, &["0", variable]), self.directive(line, &["1", ""])];

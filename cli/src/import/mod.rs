@@ -23,6 +23,7 @@ use super::tree::{Map, Tree};
 use super::{Ended, Found, failed};
 pub(super) use nginx::name_of;
 use notes::{Note, Notes};
+use test::Test;
 use weir::config::{Config, Host};
 
 /// The files to import.
@@ -302,10 +303,75 @@ fn body(text: &str) -> String {
 
 /// Says what to do about a file that cannot be read because it is a template.
 fn of_template(text: &str) -> &'static str {
-    if ["{{", "{%", "<%"].iter().any(|mark| text.contains(mark)) {
+    if text.contains("${{") {
+        ". It is a template: import what it makes, for decK what `deck file render --populate-env-vars` prints"
+    } else if ["{{", "{%", "<%"].iter().any(|mark| text.contains(mark)) {
         ". It is a template: import what it makes, such as the output of `helm template`"
     } else {
         ""
+    }
+}
+
+/// What decK, Kong and APISIX replace before they read a value, in lower case.
+const TEMPLATES: [&str; 4] = ["${{", "{vault://", "$env://", "$secret://"];
+
+/// Adds a note for each template in these fields of an object, which are separated by blanks, and returns whether there is one. `render` says
+/// how to fill in `${{…}}`.
+fn note_templates(file: usize, node: &Node, fields: &str, render: &str, notes: &mut Notes) -> bool {
+    let mut is_found = false;
+    let is_read = |name: &str| fields.split_whitespace().any(|known| known == name);
+    for (name, _, value) in node.fields().iter().filter(|(name, ..)| is_read(name)) {
+        value.walk(&mut |inner| {
+            let text = inner.text().unwrap_or_default();
+            let lower = text.to_ascii_lowercase();
+            if TEMPLATES.iter().any(|mark| lower.contains(mark)) {
+                is_found = true;
+                let instead =
+                    if text.contains("${{") { render } else { "Write its value into a copy of the file" };
+                let why = "it is a template, whose value weir does not know, so nothing is imported";
+                notes.add(Note::at(file, inner.place.line, &format!("{name}: {text}"), why, instead));
+            }
+        });
+    }
+    is_found
+}
+
+/// Requests without those that a plugin answers before anything counts them: of `all`, the requests `answered` are of its routes, and of these it
+/// answers those that are `its`.
+fn without(all: Test, answered: Test, its: Test) -> Test {
+    match () {
+        () if !answered.overlaps(&its) => all,
+        () if all == answered => all.and(its.negated()),
+        () => all.and(answered.and(its).negated()),
+    }
+}
+
+/// The field for the class of an Ingress or of another object, in a configuration that is made of objects.
+const CLASS: &str = "-class";
+
+/// True if two objects are of different classes, which have gateways of their own.
+fn are_apart(one: &Node, other: &Node) -> bool {
+    let (one, other) = (one.text_of(CLASS), other.text_of(CLASS));
+    !one.is_empty() && !other.is_empty() && one != other
+}
+
+/// Notes each further class of what was made of the objects.
+fn note_classes(made: &[Node], notes: &mut Notes) {
+    let mut classes: Vec<&str> = Vec::new();
+    let lists =
+        made.iter().enumerate().flat_map(|(file, root)| root.children().map(move |list| (file, list)));
+    for (file, object) in lists.flat_map(|(file, list)| list.items().iter().map(move |one| (file, one))) {
+        let class = object.text_of(CLASS);
+        if class.is_empty() || classes.contains(&class) {
+            continue;
+        }
+        if !classes.is_empty() {
+            let why = "it is a further class, which may have a gateway of its own, and its policies are among the others";
+            let instead =
+                "Import each class by itself, or load each policy only in the listeners of its gateway";
+            notes.add(Note::at(file, object.place.line, class, why, instead));
+        }
+        classes.push(class);
     }
 }
 

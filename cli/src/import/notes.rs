@@ -287,8 +287,10 @@ impl Notes {
 }
 
 /// Words for limits of requests, without what separates their parts.
-const LIMITS: [&str; 11] = [
+const LIMITS: [&str; 13] = [
     "ratelimit",
+    "quotapolicy",
+    "planpolicy",
     "limitcount",
     "limitreq",
     "limitconn",

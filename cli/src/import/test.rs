@@ -5,13 +5,18 @@ use core::cmp::Reverse;
 use std::collections::HashSet;
 
 use crate::tree::{Map, Tree};
-use weir::policy::pattern::{Pattern, beginning};
+use weir::policy::pattern::{MAX_STEPS, Pattern, beginning, size};
 use weir::request::client_ip::Network;
 
 const MAX_ALTERNATIVES: usize = 64;
 /// And so many networks, hosts or values.
 const MAX_NETWORKS: usize = 1_024;
 const MAX_VALUES: usize = 256;
+
+/// An expression with more steps is split where it has alternatives: this many search values of 256 bytes.
+const MAX_SPLIT: usize = MAX_STEPS / 256;
+/// The number of times that its alternatives are halved.
+const MAX_HALVED: usize = 6;
 
 /// The number of times that tests may alternate between yes and no in a condition that is nested: each needs a level, and a configuration
 /// has at most 32.
@@ -108,6 +113,37 @@ impl Test {
             Self::All(tests) | Self::Any(tests) => tests.iter().any(Self::has_path),
             Self::Not(test) => test.has_path(),
             _ => false,
+        }
+    }
+
+    /// The same for a request that its server sends on to this path, with the method GET unless it is HEAD if it `becomes_get`; `None`
+    /// if that is not known.
+    pub fn at(&self, to: &str, becomes_get: bool) -> Option<Self> {
+        let of_all =
+            |tests: &[Self]| tests.iter().map(|test| test.at(to, becomes_get)).collect::<Option<Vec<_>>>();
+        match self {
+            Self::All(tests) => Some(of_all(tests)?.into_iter().fold(Self::Always, Self::and)),
+            Self::Any(tests) => Some(Self::any_of(of_all(tests)?)),
+            Self::Not(test) => Some(test.at(to, becomes_get)?.negated()),
+            Self::Path(test) => Some(if test.matches(to) { Self::Always } else { Self::NEVER }),
+            Self::Method(methods) if becomes_get => {
+                let has = |method: &str| methods.iter().any(|other| other == method);
+                let head = Self::Method(vec![String::from("HEAD")]);
+                Some(match (has("GET"), has("HEAD")) {
+                    (true, true) => Self::Always,
+                    (true, false) => head.negated(),
+                    (false, true) => head,
+                    (false, false) => Self::NEVER,
+                })
+            }
+            Self::Value("query", _) => None,
+            Self::Value("attribute", test) => {
+                let (path, name) =
+                    (test.get("path"), |name: &str| Tree::from(vec!["request".into(), name.into()]));
+                let changes = path == Some(&name("query")) || becomes_get && path == Some(&name("method"));
+                (!changes).then(|| self.clone())
+            }
+            test => Some(test.clone()),
         }
     }
 
@@ -215,7 +251,7 @@ impl Test {
     }
 
     /// True if each request that meets `other` meets this. `false` where it is not known.
-    fn covers(&self, other: &Self) -> bool {
+    pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Always, _) => true,
             (
@@ -496,6 +532,14 @@ impl PathTest {
         }
     }
 
+    /// The characters with which each path begins that matches.
+    pub fn beginning(&self) -> &str {
+        match self {
+            Self::Exact(text) | Self::Prefix(text) | Self::Below(text) => text,
+            Self::Regex(regex) => &regex.beginning,
+        }
+    }
+
     /// True if this path matches.
     pub fn matches(&self, path: &str) -> bool {
         match self {
@@ -560,8 +604,93 @@ pub fn escaped(text: &str) -> String {
     regex_lite::escape(text)
 }
 
+/// An expression in which `\<` and `\>` are the characters that they are to PCRE. To weir they would be borders of words.
+pub fn without_borders(pattern: &str) -> String {
+    let (mut text, mut chars) = (String::new(), pattern.chars());
+    while let Some(next) = chars.next() {
+        match (next, chars.clone().next()) {
+            ('\\', Some(escaped)) => {
+                chars.next();
+                if !['<', '>'].contains(&escaped) {
+                    text.push(next);
+                }
+                text.push(escaped);
+            }
+            _ => text.push(next),
+        }
+    }
+    text
+}
+
+/// A regular expression of nginx, which searches, as expressions for the whole value of which one has to match: a large one is split where
+/// it has alternatives.
+pub fn wholes(pattern: &str, ignores_case: bool) -> Result<Vec<String>, String> {
+    match pattern.strip_prefix("(?i)") {
+        Some(pattern) if size(pattern) > MAX_SPLIT => halved(pattern, true, MAX_HALVED),
+        _ => halved(pattern, ignores_case, MAX_HALVED),
+    }
+}
+
+fn halved(pattern: &str, ignores_case: bool, times: usize) -> Result<Vec<String>, String> {
+    let may_be = times > 0 && size(pattern) > MAX_SPLIT;
+    let Some([one, other]) = may_be.then(|| halves(pattern)).flatten() else {
+        return Ok(vec![whole(pattern, ignores_case)?]);
+    };
+    let times = times.saturating_sub(1);
+    Ok([halved(&one, ignores_case, times)?, halved(&other, ignores_case, times)?].concat())
+}
+
+/// Two expressions that together find what this one finds: each has half of its alternatives, or of those of the group with the most.
+fn halves(pattern: &str) -> Option<[String; 2]> {
+    // The beginning of each open group, and where its alternatives end.
+    let mut open: Vec<(usize, Vec<usize>)> = vec![(0, Vec::new())];
+    let (mut groups, mut is_class, mut chars) = (Vec::new(), false, pattern.char_indices().peekable());
+    while let Some((at, next)) = chars.next() {
+        match next {
+            '\\' => drop(chars.next()),
+            '[' if !is_class => {
+                is_class = true;
+                chars.next_if(|(_, next)| *next == '^');
+                chars.next_if(|(_, next)| *next == ']');
+            }
+            ']' => is_class = false,
+            _ if is_class => {}
+            '(' => open.push((at.saturating_add(1), Vec::new())),
+            ')' => {
+                let (from, ends) = open.pop()?;
+                let is_repeated = chars.peek().is_some_and(|(_, next)| ['*', '+', '?', '{'].contains(next));
+                if open.len() == 1 && !is_repeated {
+                    groups.push((from, at, ends));
+                }
+            }
+            '|' => open.last_mut()?.1.push(at),
+            _ => {}
+        }
+    }
+    let (_, ends) = open.pop().filter(|_| open.is_empty())?;
+    let has_flags = || pattern.split("(?").skip(1).any(|group| !group.starts_with([':', '<', 'P']));
+    let (from, to, ends) = if ends.is_empty() {
+        groups.into_iter().max_by_key(|(.., ends)| ends.len())?
+    } else if has_flags() {
+        return None;
+    } else {
+        (0, pattern.len(), ends)
+    };
+    let half = *ends.get(ends.len() / 2)?;
+    // What begins a group that does not count, or has a name.
+    let inner = pattern.get(from..half)?;
+    let sign = if from > 0 && inner.starts_with('?') { inner.find([':', '>'])?.saturating_add(1) } else { 0 };
+    let piece = |one: &str, other: &str| [one, other].concat();
+    Some([
+        piece(pattern.get(..half)?, pattern.get(to..)?),
+        piece(pattern.get(..from.saturating_add(sign))?, pattern.get(half.saturating_add(1)..)?),
+    ])
+}
+
 /// A regular expression of nginx, which searches, as one for the whole value.
 pub fn whole(pattern: &str, ignores_case: bool) -> Result<String, String> {
+    let pattern = without_borders(pattern);
+    let pattern = pattern.as_str();
     let flags = if ignores_case { "(?i)" } else { "" };
     let may_have_alternatives = pattern.contains('|');
     let ends = pattern.ends_with('$') && !pattern.ends_with("\\$");

@@ -2,8 +2,6 @@
 //! For Envoy Gateway: the limiter as an EnvoyExtensionPolicy, or as a filter that an EnvoyPatchPolicy adds, and the connection to Redis as an
 //! EnvoyPatchPolicy.
 
-use std::collections::BTreeSet;
-
 use super::connections::Kind;
 use super::istio::parts;
 use super::mount::{Mounted, by_hand, password_source};
@@ -23,7 +21,7 @@ const BUFFER: usize = 32 * 1024;
 const PATCHES: &str = "
 apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: EnvoyPatchPolicy
-metadata: {name: weir, namespace: $namespace}
+metadata: {name: $name, namespace: $namespace}
 spec:
   targetRef: {group: gateway.networking.k8s.io, kind: Gateway, name: $gateway}
   type: JSONPatch
@@ -33,7 +31,7 @@ spec:
 const EXTENSION: &str = "
 apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: EnvoyExtensionPolicy
-metadata: {name: weir, namespace: $namespace}
+metadata: {name: $name, namespace: $namespace}
 spec:
   targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: $gateway}]
   wasm:
@@ -47,7 +45,7 @@ spec:
 const PROXY: &str = "
 apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: EnvoyProxy
-metadata: {name: weir, namespace: $namespace}
+metadata: {name: $name, namespace: $namespace}
 spec:
   provider:
     type: Kubernetes
@@ -65,12 +63,13 @@ kind: Gateway
 metadata: {name: $gateway, namespace: $namespace}
 spec:
   infrastructure:
-    parametersRef: {group: gateway.envoyproxy.io, kind: EnvoyProxy, name: weir}
+    parametersRef: {group: gateway.envoyproxy.io, kind: EnvoyProxy, name: $name}
 ";
 
 /// A patch of the Gateway.
 pub fn parameters(rendering: &Rendering<'_>) -> Tree {
     let values = [
+        ("name", rendering.arguments.name().into()),
         ("gateway", rendering.arguments.gateway().into()),
         ("namespace", rendering.namespace("default").into()),
     ];
@@ -82,6 +81,7 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     let shipped = Shipped::new(rendering)?;
     let namespace = rendering.namespace("default");
     let mut values = vec![
+        ("name", arguments.name().into()),
         ("namespace", namespace.as_str().into()),
         ("gateway", arguments.gateway().into()),
         ("limiter", rendering.limiter.clone()),
@@ -116,17 +116,8 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
             ));
         }
         None => {
-            let default = [String::from("http:80")];
-            let listeners =
-                if arguments.listener.is_empty() { &default[..] } else { arguments.listener.as_slice() };
-            let mut ports = BTreeSet::new();
-            for listener in listeners {
-                let (name, port) =
-                    host_and_port("listener", listener).map_err(|said| said.replace("HOST", "NAME"))?;
-                // Listeners of one port are one listener of Envoy, which before 1.10 has the name of the first.
-                if ports.insert(port) {
-                    patches.extend(listener_patches(rendering, &shipped, &namespace, (name, port))?);
-                }
+            for listener in listeners(&arguments.listener)? {
+                patches.extend(listener_patches(rendering, &shipped, &namespace, listener)?);
             }
         }
     }
@@ -136,6 +127,28 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     );
     made.push((vec![comment], Tree::template(PATCHES, &values)));
     Ok(made)
+}
+
+/// The names and ports of listeners, each port once: listeners of one port are one listener of Envoy, which before 1.10 has the name of the
+/// first.
+fn listeners(given: &[String]) -> Result<Vec<(&str, u64)>, Failure> {
+    if given.is_empty() {
+        return Ok(vec![("http", 80)]);
+    }
+    let mut listeners: Vec<(&str, u64)> = Vec::new();
+    for listener in given {
+        let (name, port) =
+            host_and_port("listener", listener).map_err(|said| said.replace("HOST", "NAME"))?;
+        if let Some((_, other)) = listeners.iter().find(|(other, of)| *other == name && *of != port) {
+            return Err(format!(
+                "--listener: found {listener:?} and {name}:{other}, allowed: each listener of the Gateway once, with its port"
+            ));
+        }
+        if listeners.iter().all(|(_, other)| *other != port) {
+            listeners.push((name, port));
+        }
+    }
+    Ok(listeners)
 }
 
 /// Puts the limiter before the router of a listener. If a policy reads bodies, the listener also keeps as much of them.
@@ -202,6 +215,7 @@ fn proxy(rendering: &Rendering<'_>, shipped: &Shipped, namespace: &str) -> Tree 
         bootstrap.set("bootstrap_extensions", Tree::template(yaml, &[]));
     }
     let values = [
+        ("name", rendering.arguments.name().into()),
         ("namespace", namespace.into()),
         ("volumes", mounted.volumes),
         ("mounts", mounted.mounts),

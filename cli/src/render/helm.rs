@@ -189,7 +189,7 @@ fn proxies(rendering: &Rendering<'_>) -> Document {
 /// The names of ConfigMaps.
 pub fn names(rendering: &Rendering<'_>) -> Result<Names, Failure> {
     match rendering.arguments.image_volume {
-        Some(_) => Ok(Names::hashed(&[], &password_source_file(rendering))),
+        Some(_) => Ok(Names::of(rendering.arguments.name()).hashed(&[], &password_source_file(rendering))),
         None => Err(String::from(
             "--helm: found no --image-volume, allowed: an image with the plugin. Helm keeps a release in 1 MiB, which weir.wasm does not fit into",
         )),

@@ -11,6 +11,7 @@ use super::shipped::Shipped;
 use super::{Document, Failure, Rendering};
 use crate::envoys::Version;
 use crate::tree::{Map, Tree};
+use crate::{check, tell};
 
 /// The proxies that get weir.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,7 +38,7 @@ const RELOADS: Version = Version(1, 27);
 const PLUGIN: &str = "
 apiVersion: extensions.istio.io/v1alpha1
 kind: WasmPlugin
-metadata: {name: weir, namespace: $namespace}
+metadata: {name: $name, namespace: $namespace}
 spec:
   selector: {matchLabels: $labels}
   url: $url
@@ -50,7 +51,7 @@ spec:
 const FILTER: &str = "
 apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter
-metadata: {name: weir, namespace: $namespace}
+metadata: {name: $name, namespace: $namespace}
 spec:
   workloadSelector: {labels: $labels}
   configPatches: $patches
@@ -100,13 +101,14 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
             }
         }
     }
-    let selector = arguments.selector.as_deref().unwrap_or("istio=ingressgateway");
-    let (key, value) = selector
-        .split_once('=')
-        .ok_or_else(|| format!("--selector: found {selector:?}, allowed: KEY=VALUE"))?;
+    if arguments.context() == Context::SidecarInbound && check::reads_address(&rendering.config) {
+        tell(&format!("weir: --context sidecar-inbound: {}", check::CHOSEN_IN_SIDECAR));
+    }
+    let labels = labels(arguments.selector.as_deref().unwrap_or("istio=ingressgateway"))?;
     let mut values = vec![
+        ("name", arguments.name().into()),
         ("namespace", namespace.as_str().into()),
-        ("labels", Map::from([(key, value.into())]).into()),
+        ("labels", labels.into()),
         ("limiter", rendering.limiter.clone()),
     ];
     let mut made = Vec::new();
@@ -160,11 +162,51 @@ pub fn documents(rendering: &Rendering<'_>) -> Result<Vec<Document>, Failure> {
     Ok(made)
 }
 
+/// The labels that a selector names: `app=web,istio=ingressgateway`.
+fn labels(selector: &str) -> Result<Map, Failure> {
+    let mut labels = Map::new();
+    for pair in selector.split(',') {
+        let found = pair.split_once('=').filter(|(key, value)| is_label(key, value));
+        let (key, value) = found.filter(|(key, _)| labels.get(key).is_none()).ok_or_else(|| {
+            format!(
+                "--selector: found {pair:?}, allowed: KEY=VALUE, of letters, digits, -, _ and ., for each key once, with commas between several"
+            )
+        })?;
+        labels.set(key, value);
+    }
+    Ok(labels)
+}
+
+/// True if an object of Kubernetes may have this label: `app.kubernetes.io/name=web`.
+fn is_label(key: &str, value: &str) -> bool {
+    let is_text = |text: &str, also: &str| {
+        let is_plain = |end: Option<char>| end.is_some_and(|end| end.is_ascii_alphanumeric());
+        is_plain(text.chars().next())
+            && is_plain(text.chars().next_back())
+            && text.chars().all(|next| next.is_ascii_alphanumeric() || also.contains(next))
+    };
+    let (domain, name) = key.split_once('/').map_or((None, key), |(domain, name)| (Some(domain), name));
+    let is_name = |text: &str| text.len() <= 63 && is_text(text, "-_.");
+    let is_domain = |text: &str| {
+        let is_lower = !text.contains(|next: char| next.is_ascii_uppercase());
+        is_lower && text.len() <= 253 && text.split('.').all(|label| is_text(label, "-"))
+    };
+    domain.is_none_or(is_domain) && is_name(name) && is_name(value)
+}
+
 /// The comment above the connections: the files to mount, and the commands for that.
 fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
-    let mut lines = vec![String::from(
-        "The connection to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only.",
-    )];
+    let mut lines = vec![
+        String::from(
+            "The connection to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only.",
+        ),
+        String::from(
+            "Istio sets `stream_idle_timeout: 0s`: if weir traps, the requests paused in that worker wait for ever.",
+        ),
+        String::from(
+            "If none of your streams is idle for 30 s, add `stream_idle_timeout: 30s` beside `common_http_protocol_options`.",
+        ),
+    ];
     if rendering.is_for_gitops() {
         return lines;
     }

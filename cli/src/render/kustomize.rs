@@ -32,9 +32,10 @@ pub fn names(rendering: &Rendering<'_>, folder: &Path) -> Result<Names, Failure>
         Some(_) => Vec::new(),
         None => plugin(&folder.join("weir.wasm"))?,
     };
+    let names = Names::of(rendering.arguments.name());
     Ok(match rendering.arguments.platform {
-        Platform::Istio => Names::default(),
-        _ => Names::hashed(&plugin, &password_source_file(rendering)),
+        Platform::Istio => names,
+        _ => names.hashed(&plugin, &password_source_file(rendering)),
     })
 }
 
@@ -145,6 +146,7 @@ fn comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     let mut lines = vec![format!(
         "Name this folder under `components` of the kustomization that has {what}. That one is patched."
     )];
+    lines.extend(rendering.second());
     if arguments.image_volume.is_none() {
         lines.push(String::from(
             "Apply it with `kubectl apply --server-side`: the ConfigMap of weir.wasm is too large for the annotation of a client-side apply.",

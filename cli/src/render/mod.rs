@@ -24,8 +24,10 @@ mod shipped;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
@@ -43,6 +45,18 @@ const ENVOY: &str = "With --for envoy";
 const KUBERNETES: &str = "With --for istio and --for envoy-gateway";
 const ISTIO: &str = "With --for istio";
 const GATEWAY: &str = "With --for envoy-gateway";
+
+/// Reads a name to which others are made with an ending, such as `weir-wasm`.
+fn name(text: &str) -> Result<String, String> {
+    let is_end = |end: Option<char>| end.is_some_and(|end| end.is_ascii_lowercase() || end.is_ascii_digit());
+    let is_name = text.chars().all(|next| next == '-' || is_end(Some(next)));
+    let fits = is_name && is_end(text.chars().next()) && is_end(text.chars().next_back()) && text.len() <= 40;
+    if fits {
+        Ok(text.to_owned())
+    } else {
+        Err(String::from("allowed are up to 40 of a-z, 0-9 and - within"))
+    }
+}
 
 /// The file to render, and its platform.
 #[derive(Args)]
@@ -67,15 +81,15 @@ pub(super) struct Arguments {
     redis: Vec<String>,
     /// With `--store tls`: the path at which Envoy finds the authority of Redis's certificate. By default
     /// `/etc/ssl/certs/ca-certificates.crt`.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_parser = NonEmpty::new(), value_name = "PATH")]
     ca_file: Option<String>,
     /// The path at which Envoy finds `user:password`. With `--store tls` it is by default `/run/secrets/redis-password`, and
     /// `/etc/weir-redis/password` in Kubernetes, where you mount it: comments in the resources say how. With `redis` and `sentinel`, weir
     /// logs in only if you write it.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_parser = NonEmpty::new(), value_name = "PATH")]
     password_file: Option<String>,
     /// The path of weir.wasm or libweir.so in Envoy's file system.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_parser = NonEmpty::new(), value_name = "PATH")]
     code: Option<String>,
     /// With `--files`, `--kustomize` and `--helm`: overwrite files that were edited, or that this command did not make. Without it, the
     /// command writes nothing then, and ends with status 2.
@@ -99,7 +113,7 @@ pub(super) struct Arguments {
     files: Option<PathBuf>,
     /// An OCI image with the plugin, for the limiter only. The bridge always comes from `--code`, because control planes do not fetch code
     /// for filters of clusters.
-    #[arg(long, value_name = "URL", help_heading = KUBERNETES)]
+    #[arg(long, value_parser = NonEmpty::new(), value_name = "URL", help_heading = KUBERNETES)]
     image: Option<String>,
     /// Write a component of Kustomize into this folder. Put weir.wasm there first, or give `--image-volume`.
     #[arg(long, value_name = "FOLDER", group = "folder", help_heading = KUBERNETES)]
@@ -109,25 +123,29 @@ pub(super) struct Arguments {
     helm: Option<PathBuf>,
     /// An OCI image with the plugin, `weir-wasm` of a release, which the pods mount as an image volume (Kubernetes 1.35 or newer; 1.33 and 1.34 need the feature gate `ImageVolume`). By
     /// default they mount a ConfigMap. Write the digest (`…@sha256:…`): with a new one, new pods replace the old ones.
-    #[arg(long, value_name = "REFERENCE", help_heading = KUBERNETES)]
+    #[arg(long, value_parser = NonEmpty::new(), value_name = "REFERENCE", help_heading = KUBERNETES)]
     image_volume: Option<String>,
     /// The namespace of the resources. By default that of Istio's gateways, `istio-system`, or `default`.
-    #[arg(long, help_heading = KUBERNETES)]
+    #[arg(long, value_parser = NonEmpty::new(), help_heading = KUBERNETES)]
     namespace: Option<String>,
-    /// The label of the proxies. By default `istio=ingressgateway`.
+    /// The name of the resources, with which those of ConfigMaps and Secrets begin: a second gateway in the namespace needs another one.
+    /// By default `weir`.
+    #[arg(long, value_parser = name, help_heading = KUBERNETES)]
+    name: Option<String>,
+    /// The label of the proxies, or several with commas between them. By default `istio=ingressgateway`.
     #[arg(long, value_name = "KEY=VALUE", help_heading = ISTIO)]
     selector: Option<String>,
     /// The kind of proxies. By default `gateway`.
     #[arg(long, value_enum, help_heading = ISTIO)]
     context: Option<istio::Context>,
     /// With `--kustomize`: the Deployment of the proxies. By default that of Istio's gateway, `istio-ingressgateway`.
-    #[arg(long, value_name = "NAME", help_heading = ISTIO)]
+    #[arg(long, value_parser = NonEmpty::new(), value_name = "NAME", help_heading = ISTIO)]
     deployment: Option<String>,
     /// The namespace of the proxies, where their ConfigMaps and Secrets are. By default `envoy-gateway-system`.
-    #[arg(long, value_name = "NAMESPACE", help_heading = GATEWAY)]
+    #[arg(long, value_parser = NonEmpty::new(), value_name = "NAMESPACE", help_heading = GATEWAY)]
     proxy_namespace: Option<String>,
     /// The Gateway. By default `eg`.
-    #[arg(long, help_heading = GATEWAY)]
+    #[arg(long, value_parser = NonEmpty::new(), help_heading = GATEWAY)]
     gateway: Option<String>,
     /// A listener of the Gateway, and its port. Repeat it for several; of several with one port, name the first in the Gateway. By default
     /// `http:80`.
@@ -142,6 +160,10 @@ impl Arguments {
 
     fn gateway(&self) -> &str {
         self.gateway.as_deref().unwrap_or("eg")
+    }
+
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or("weir")
     }
 
     fn proxy_namespace(&self) -> &str {
@@ -264,6 +286,13 @@ impl Rendering<'_> {
         Ok(())
     }
 
+    /// A line of comment: resources of one name replace each other.
+    fn second(&self) -> Option<String> {
+        let line =
+            "For a second gateway in this namespace, write --name NAME, otherwise it replaces the first.";
+        self.arguments.name.is_none().then(|| line.to_owned())
+    }
+
     /// The largest body that a policy reads; `None` if no policy reads one.
     fn max_body(&self) -> Option<usize> {
         self.config.request_body.wanted.as_ref().map(|wanted| wanted.max_bytes())
@@ -309,7 +338,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         values: limiter.node().json(),
         config,
         version: version(arguments),
-        names: mount::Names::default(),
+        names: mount::Names::of(arguments.name()),
     };
     if let Some(folder) = &arguments.kustomize {
         rendering.names = kustomize::names(&rendering, folder)?;
@@ -372,6 +401,7 @@ fn refuse_elsewhere(arguments: &Arguments) -> Result<(), Failure> {
         ("--image-volume", arguments.image_volume.is_some(), !is_envoy, both),
         ("--image", arguments.image.is_some(), !is_envoy, both),
         ("--namespace", arguments.namespace.is_some(), !is_envoy, both),
+        ("--name", arguments.name.is_some(), !is_envoy, both),
         ("--selector", arguments.selector.is_some(), is_istio, "--for istio"),
         ("--context", arguments.context.is_some(), is_istio, "--for istio"),
         ("--deployment", arguments.deployment.is_some(), is_istio && kustomize, "--for istio --kustomize"),
@@ -411,8 +441,7 @@ fn made(rendering: &Rendering<'_>) -> Result<Vec<(String, String)>, Failure> {
     if let Some((comment, _)) = made.first_mut() {
         let platform = name.trim_end_matches(".yaml");
         let head = format!("Made by `weir render --for {platform}`. Apply with `kubectl apply -f`.");
-        let names = "For a second gateway in this namespace, change `metadata.name`, otherwise it replaces the first.";
-        comment.splice(0..0, [head, String::from(names)]);
+        comment.splice(0..0, core::iter::once(head).chain(rendering.second()));
     }
     Ok(vec![(name.to_owned(), text_of(made))])
 }
@@ -556,15 +585,37 @@ fn version(arguments: &Arguments) -> Version {
 
 /// `HOST:PORT`, where the host is a name or an address. Nothing else gets into YAML.
 fn host_and_port<'a>(option: &str, text: &'a str) -> Result<(&'a str, u64), Failure> {
-    let is_host = |host: &str| {
-        !host.is_empty() && host.chars().all(|next| next.is_ascii_alphanumeric() || "-._:".contains(next))
-    };
-    text.rsplit_once(':')
-        .map(|(host, port)| (host.trim_start_matches('[').trim_end_matches(']'), port))
-        .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)))
-        .filter(|(host, _)| is_host(host))
-        .map(|(host, port)| (host, u64::from(port)))
+    split(text)
+        .filter(|(host, port)| is_host(host) && *port > 0)
         .ok_or_else(|| format!("--{option}: found {text:?}, allowed: HOST:PORT"))
+}
+
+/// `ADDRESS:PORT`, where Envoy listens. The port 0 is any that is free.
+fn address_and_port<'a>(option: &str, text: &'a str) -> Result<(&'a str, u64), Failure> {
+    split(text).filter(|(host, _)| host.parse::<IpAddr>().is_ok()).ok_or_else(|| {
+        format!("--{option}: found {text:?}, allowed: ADDRESS:PORT, such as 127.0.0.1:9901 or [::1]:9901")
+    })
+}
+
+/// A host, without the brackets of an IPv6 address, and a port.
+fn split(text: &str) -> Option<(&str, u64)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let bare =
+        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).filter(|host| host.contains(':'));
+    let is_number = port.chars().all(|next| next.is_ascii_digit());
+    Some((bare.unwrap_or(host), port.parse::<u16>().ok().filter(|_| is_number)?.into()))
+}
+
+/// True for an address, or for a name whose last part is no number, perhaps with a dot at its end.
+fn is_host(host: &str) -> bool {
+    let is_part = |part: &str| {
+        (1..=63).contains(&part.len())
+            && part.chars().all(|next| next.is_ascii_alphanumeric() || "-_".contains(next))
+    };
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let is_number =
+        name.rsplit('.').next().is_some_and(|last| last.chars().all(|next| next.is_ascii_digit()));
+    host.parse::<IpAddr>().is_ok() || (!is_number && name.len() <= 253 && name.split('.').all(is_part))
 }
 
 /// A file that Envoy watches, also where a ConfigMap is mounted: there the file stays as it is, a link to another file, and what is moved

@@ -13,31 +13,35 @@ const PASSWORD_FOLDER: &str = "/etc/weir-config";
 /// And that file.
 pub const PASSWORD_SOURCE: &str = "/etc/weir-config/redis-password.yaml";
 
-/// The names of the ConfigMaps that are mounted.
+/// The names of the ConfigMaps and Secrets that are mounted.
 pub struct Names {
     /// The plugin.
     pub plugin: String,
     /// The file [`PASSWORD_SOURCE`].
     pub password_source: String,
-}
-
-impl Default for Names {
-    fn default() -> Self {
-        Self { plugin: String::from("weir-wasm"), password_source: String::from("weir") }
-    }
+    /// The login of Redis.
+    login: String,
+    /// The secret of hashes.
+    hash_secret: String,
 }
 
 impl Names {
-    /// Names that change with the content.
-    pub fn hashed(plugin: &[u8], password_source: &str) -> Self {
+    /// Those of the resources of this name.
+    pub fn of(name: &str) -> Self {
+        let [plugin, login, hash_secret] = ["wasm", "redis", "hash"].map(|what| format!("{name}-{what}"));
+        Self { plugin, password_source: name.to_owned(), login, hash_secret }
+    }
+
+    /// The same, where those of ConfigMaps change with the content.
+    pub fn hashed(self, plugin: &[u8], password_source: &str) -> Self {
         let hashed = |name: &str, content: &[u8]| {
             let hash = Sha1::from(content).digest().to_string();
             format!("{name}-{}", hash.get(..10).unwrap_or_default())
         };
-        let Self { plugin: of_plugin, password_source: of_source } = Self::default();
         Self {
-            plugin: hashed(&of_plugin, plugin),
-            password_source: hashed(&of_source, password_source.as_bytes()),
+            plugin: hashed(&self.plugin, plugin),
+            password_source: hashed(&self.password_source, password_source.as_bytes()),
+            ..self
         }
     }
 }
@@ -103,17 +107,18 @@ impl Mounted {
             add("{name: weir, configMap: {name: $source}}", PASSWORD_FOLDER, &values);
             let file = rendering.password_file();
             let secret = match file.rsplit('/').next() {
-                Some("password") => "{name: weir-redis, secret: {secretName: weir-redis}}",
+                Some("password") => "{name: weir-redis, secret: {secretName: $login}}",
                 _ => {
-                    "{name: weir-redis, secret: {secretName: weir-redis, items: [{key: password, path: $file}]}}"
+                    "{name: weir-redis, secret: {secretName: $login, items: [{key: password, path: $file}]}}"
                 }
             };
             let name = file.rsplit('/').next().unwrap_or_default();
-            add(secret, folder_of(file), &[("file", name.into())]);
+            add(secret, folder_of(file), &[("login", names.login.as_str().into()), ("file", name.into())]);
         }
         let variables = rendering.secret_variable().map(|name| {
-            let yaml = "[{name: $name, valueFrom: {secretKeyRef: {name: weir-hash, key: secret}}}]";
-            Tree::template(yaml, &[("name", name.into())])
+            let yaml = "[{name: $name, valueFrom: {secretKeyRef: {name: $secret, key: secret}}}]";
+            let secret = names.hash_secret.as_str().into();
+            Tree::template(yaml, &[("name", name.into()), ("secret", secret)])
         });
         Self { volumes: volumes.into(), mounts: mounts.into(), variables }
     }
@@ -172,7 +177,8 @@ pub fn by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
         let code = code(rendering);
         let key = code.rsplit('/').next().unwrap_or_default();
         let file = if key == "weir.wasm" { key.to_owned() } else { format!("{key}=weir.wasm") };
-        lines.push(format!("  kubectl -n {namespace} create configmap weir-wasm --from-file={file}"));
+        let name = &rendering.names.plugin;
+        lines.push(format!("  kubectl -n {namespace} create configmap {name} --from-file={file}"));
     }
     lines.extend(secrets_by_hand(rendering, namespace));
     lines
@@ -180,11 +186,11 @@ pub fn by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
 
 /// The commands that make the Secrets, which no file has.
 pub fn secrets_by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
-    let mut lines = Vec::new();
+    let (mut lines, Names { login, hash_secret, .. }) = (Vec::new(), &rendering.names);
     if rendering.logs_in() {
         lines.extend([
             String::from("The password is one line in a file, `user:password`:"),
-            format!("  kubectl -n {namespace} create secret generic weir-redis --from-file=password=FILE"),
+            format!("  kubectl -n {namespace} create secret generic {login} --from-file=password=FILE"),
         ]);
     }
     if let Some(path) = rendering.arguments.ca_file.as_ref().filter(|path| *path != AUTHORITIES) {
@@ -193,7 +199,7 @@ pub fn secrets_by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String
     if let Some(variable) = rendering.secret_variable() {
         lines.extend([
             format!("The variable {variable} is the secret of hashes, in one line of a file:"),
-            format!("  kubectl -n {namespace} create secret generic weir-hash --from-file=secret=FILE"),
+            format!("  kubectl -n {namespace} create secret generic {hash_secret} --from-file=secret=FILE"),
         ]);
     }
     lines

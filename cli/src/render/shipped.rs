@@ -2,7 +2,7 @@
 //! The configurations in `envoy/`, which the tests run, with another limiter, store and addresses.
 
 use super::connections::{Kind, between, leading_to, nodes};
-use super::{Failure, Platform, Rendering, Store, host_and_port};
+use super::{Failure, Platform, Rendering, Store, address_and_port, host_and_port};
 use crate::Host;
 use crate::document::{Node, Syntax};
 use crate::envoys;
@@ -224,9 +224,10 @@ impl Shipped {
     /// Sets the addresses of the listener, of the upstream, and of Envoy's admin interface.
     fn ends(&mut self, rendering: &Rendering<'_>) -> Result<(), Failure> {
         let arguments = rendering.arguments;
-        let listen = host_and_port("listen", arguments.listen.as_deref().unwrap_or("0.0.0.0:10000"))?;
+        let listen = address_and_port("listen", arguments.listen.as_deref().unwrap_or("0.0.0.0:10000"))?;
         let upstream = host_and_port("upstream", arguments.upstream.as_deref().unwrap_or("upstream:8080"))?;
-        let (host, port) = host_and_port("admin", arguments.admin.as_deref().unwrap_or("127.0.0.1:9901"))?;
+        let admin = arguments.admin.as_deref().unwrap_or("127.0.0.1:9901");
+        let (host, port) = address_and_port("admin", admin)?;
         self.tree.change(&mut |tree| {
             let (host, port) = match tree.text_of("address") {
                 "0.0.0.0" => listen,

@@ -14,6 +14,7 @@ use super::{Replay, Wanted, distinct};
 use crate::store::{Login, Memory, Store};
 use crate::trace::{self, Lines, Mapping, Options, Trace};
 use crate::{Ended, Failure, Found, failed, source, tell, words};
+use weir::config::Config;
 use weir::time::Micros;
 
 /// The number of requests after which the progress bar moves.
@@ -70,7 +71,7 @@ pub fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, End
     let first = source::load_one(&arguments.file)?;
     let second = arguments.against.as_deref().map(source::load_one).transpose()?;
     let mut wanted = Wanted::new(&first);
-    let trace = read(arguments, &mut wanted)?;
+    let trace = read(arguments, &first, &mut wanted)?;
     let mut replay = Replay::new(trace, wanted, arguments.html.is_some(), (first, store("1")?));
     if let Some(second) = second {
         replay.compare((second, store("2")?));
@@ -116,8 +117,8 @@ pub fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, End
     }
 }
 
-/// Reads the trace for the first time, and says what is in it and what it lacks.
-fn read(arguments: &Arguments, wanted: &mut Wanted) -> Result<Trace, Failure> {
+/// Reads the trace for the first time, and says what is in it and what it lacks for this configuration.
+fn read(arguments: &Arguments, config: &Config, wanted: &mut Wanted) -> Result<Trace, Failure> {
     let options =
         Options { map: arguments.map.clone(), host: arguments.host.clone(), duration: arguments.duration };
     let mut bar: Option<ProgressBar> = None;
@@ -126,7 +127,7 @@ fn read(arguments: &Arguments, wanted: &mut Wanted) -> Result<Trace, Failure> {
             .set_position(read);
     };
     let lines = Lines::open(&arguments.trace)?;
-    let trace = Trace::read(lines, options, moved, |event| wanted.look(&event.request));
+    let trace = Trace::read(lines, options, moved, |event| wanted.look(config, &event.request));
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }

@@ -12,6 +12,8 @@ mod timeline;
 mod totals;
 mod wanted;
 
+use std::collections::HashSet;
+
 use super::Failure;
 use super::store::Store;
 use super::trace::Trace;
@@ -25,6 +27,7 @@ use timeline::Steps;
 pub(super) use totals::Totals;
 pub(super) use wanted::Wanted;
 use weir::config::Config;
+use weir::policy::{Across, Policy};
 
 /// The names of two configurations. Two files may have one name in two folders.
 fn distinct([first, second]: [String; 2]) -> [String; 2] {
@@ -32,6 +35,22 @@ fn distinct([first, second]: [String; 2]) -> [String; 2] {
         return [first, second];
     }
     [format!("{first} (first)"), format!("{second} (second)")]
+}
+
+/// Says what a replay leaves out that may decide the requests of a policy.
+fn left_out(policy: &Policy) -> Vec<String> {
+    let Policy { name, settle, regions, .. } = policy;
+    let settles = (!settle.is_empty()).then(|| {
+        format!(
+            "policy {name}: `settle` is not simulated, because a log does not have the true cost: a request costs what it reserves"
+        )
+    });
+    let borrows = (*regions == Across::Share).then(|| {
+        format!(
+            "policy {name}: loans are not simulated: under `regions: share`, the region has only its own part of each limit"
+        )
+    });
+    settles.into_iter().chain(borrows).collect()
 }
 
 /// The decision about a request; and if there is another configuration, its decision, with `true` if both are the same.
@@ -84,7 +103,16 @@ impl Replay {
             let required = required.join(", ");
             format!("policy {name} denied every request, because the trace lacks what its subject needs: {required}")
         });
-        self.trace.disorder().into_iter().chain(never).chain(denied).collect()
+        let mut all: Vec<String> = self.trace.disorder().into_iter().chain(never).chain(denied).collect();
+        for run in [Some(first), self.second.as_ref().map(|(second, _)| second)].into_iter().flatten() {
+            for (index, _) in run.totals.applied(&run.config) {
+                let Some(policy) = run.config.policies.get(index) else { continue };
+                all.extend(left_out(policy));
+            }
+        }
+        let mut said = HashSet::new();
+        all.retain(|warning| said.insert(warning.clone()));
+        all
     }
 
     /// The page of it, after the last request: of the trace and the configurations of these names.

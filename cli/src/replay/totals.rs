@@ -8,6 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::decision::Decision;
 use super::heaviest::Heaviest;
 use super::timeline::{Counts, Outcome, Steps, Timeline};
+use crate::words;
 use weir::config::Config;
 use weir::decision;
 use weir::policy::{Check, Mode};
@@ -142,7 +143,8 @@ impl Totals {
 
     /// Prints the table, and the subjects that were denied most.
     pub fn report(&self, config: &Config, out: &mut impl io::Write) -> io::Result<()> {
-        writeln!(out, "{} requests, {} of them admitted without a check", self.requests, self.unmatched)?;
+        let requests = words::count(self.requests, "request");
+        writeln!(out, "{requests}, {} of them admitted without a check", self.unmatched)?;
         if self.globally_denied > 0 {
             writeln!(out, "{} denied by the global deny list", self.globally_denied)?;
         }

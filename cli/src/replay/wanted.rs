@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::request;
 use weir::config::Config;
 use weir::policy::Policy;
-use weir::policy::matcher::Condition;
+use weir::policy::matcher::{Condition, OnAmbiguity};
 use weir::policy::subject::{OnMissing, Source};
-use weir::request::Attributes as _;
 use weir::request::sample::Sample;
+use weir::request::{Attributes as _, Request};
 
 /// Something that a policy reads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +51,8 @@ pub struct Wanted {
     /// The fields without which a policy denies a request.
     required: Vec<BTreeSet<Field>>,
     unseen: BTreeSet<Field>,
+    /// Whether a request met the `match` of each policy, as far as it asks for no such field; or there is none.
+    met: Vec<bool>,
 }
 
 impl Wanted {
@@ -59,16 +62,27 @@ impl Wanted {
         let required =
             config.policies.iter().map(|policy| parts(policy, |of| of == OnMissing::Deny)).collect();
         let unseen = by_policy.iter().flatten().cloned().collect();
-        Self { by_policy, required, unseen }
+        let met = by_policy.iter().map(BTreeSet::is_empty).collect();
+        Self { by_policy, required, unseen, met }
     }
 
-    pub fn look(&mut self, request: &Sample) {
-        self.unseen.retain(|field| !field.is_in(request));
+    /// Looks at a request of the trace, under the same configuration.
+    pub fn look(&mut self, config: &Config, sample: &Sample) {
+        self.unseen.retain(|field| !field.is_in(sample));
+        if self.met.iter().all(|met| *met) {
+            return;
+        }
+        let body = request::body(config, sample);
+        let request = request::request(config, sample, body.as_ref());
+        for (policy, met) in config.policies.iter().zip(&mut self.met).filter(|(_, met)| !**met) {
+            *met = meets_rest(&policy.matcher, &request);
+        }
     }
 
-    /// Returns in words the fields that the policy of this index reads, and that no request has.
+    /// Returns in words the fields that the policy of this index reads, and that no request has. None, if no request met the rest of its
+    /// `match`: then this is why it applied to none.
     pub fn missing(&self, policy: usize) -> Vec<String> {
-        self.unseen_of(self.by_policy.get(policy))
+        self.unseen_of(self.by_policy.get(policy).filter(|_| self.met.get(policy) == Some(&true)))
     }
 
     /// The same of what the policy denies requests without.
@@ -105,23 +119,38 @@ fn parts(policy: &Policy, that: fn(OnMissing) -> bool) -> BTreeSet<Field> {
 }
 
 fn of_condition(condition: &Condition, fields: &mut BTreeSet<Field>) {
-    let field = match condition {
-        Condition::All(all) | Condition::Any(all) => {
-            return all.iter().for_each(|each| of_condition(each, fields));
-        }
+    match condition {
+        Condition::All(all) | Condition::Any(all) => all.iter().for_each(|each| of_condition(each, fields)),
+        one => fields.extend(field(one)),
+    }
+}
+
+/// True if a request meets a condition, whatever its fields are that a log may lack.
+fn meets_rest<'a>(condition: &'a Condition, request: &Request<'a>) -> bool {
+    match condition {
+        Condition::All(all) => all.iter().all(|each| meets_rest(each, request)),
+        Condition::Any(any) => any.iter().any(|each| meets_rest(each, request)),
+        one => field(one).is_some() || one.holds(request, OnAmbiguity::Holds),
+    }
+}
+
+/// The field that a single condition reads, if a log may lack it.
+fn field(condition: &Condition) -> Option<Field> {
+    Some(match condition {
         Condition::Header(name, _) => Field::Header(name.clone()),
         Condition::Cookie(..) => Field::Header(String::from("cookie")),
         Condition::Attribute(property, _) => Field::Attribute(property.path.clone()),
         Condition::Route(_) => Field::Attribute(vec![String::from("xds"), String::from("route_name")]),
         Condition::Body(..) => Field::Body,
         // Where a field is missing, `Not` holds. Each log has the others, or its summary says that it has not.
-        Condition::Not(_)
+        Condition::All(_)
+        | Condition::Any(_)
+        | Condition::Not(_)
         | Condition::Path(_)
         | Condition::Method(_)
         | Condition::Host(_)
         | Condition::Query(..)
         | Condition::ClientAddress(_)
-        | Condition::Time(_) => return,
-    };
-    fields.insert(field);
+        | Condition::Time(_) => return None,
+    })
 }

@@ -12,7 +12,7 @@ use super::super::store::{Place, Redis};
 use super::super::{Ended, Failure, Found, failed, source, words};
 use super::change::{Change, Expiry, MAX_REASON, Reason, Work};
 use super::inspect::line;
-use super::state::{LimitState, State, record};
+use super::state::{LimitState, Record, State, record};
 use super::{Consent, Selection, Subject, also};
 use weir::config::{Config, duration};
 use weir::limit::{Limit, MAX_WINDOW, MIN_WINDOW, RetryAfter};
@@ -30,7 +30,7 @@ pub(in super::super) struct BanArguments {
     /// entry of the audit.
     #[arg(long, value_name = "LIST", requires = "policy", conflicts_with = "subject")]
     from: Option<PathBuf>,
-    /// The duration of the ban. By default it lasts until `weir unban`.
+    /// The duration of the ban, also if this replaces a longer one. By default it lasts until `weir unban`.
     #[arg(long = "for", value_name = "DURATION", value_parser = span)]
     duration: Option<Micros>,
     /// The reason, for operators and for the audit: up to 1,024 bytes.
@@ -38,8 +38,8 @@ pub(in super::super) struct BanArguments {
     reason: String,
     #[command(flatten)]
     consent: Consent,
-    /// Print a line for each subject: `{"policy", "subject", "region", "banned", "for_ms", "reason", "scope"}`. `scope` lists the other
-    /// policies.
+    /// Print a line for each subject: `{"policy", "subject", "region", "banned", "for_ms", "reason", "scope", "replaced"}`. `scope` lists
+    /// the other policies.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -120,7 +120,13 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
         Some(list) => listed(&arguments.selection, &config, list)?,
         None => vec![only(&arguments.selection, &config)?],
     };
-    let first = subjects.first().ok_or_else(|| String::from("--from: the list has no subject"))?;
+    let Some(first) = subjects.first() else {
+        if !arguments.json {
+            let policy = arguments.selection.policy().unwrap_or_default();
+            writeln!(out, "0 subjects of {}", words::printable(policy)).map_err(failed)?;
+        }
+        return Ok(Found::Nothing);
+    };
     let mut redis = arguments.place.connect()?;
     let is_list = arguments.from.is_some();
     let shown = match subjects.len() {
@@ -134,7 +140,8 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
     };
     let replaces_one = !is_list && rest(first, &mut redis)? != RetryAfter::Now;
     let before = if replaces_one { record(&mut redis, &first.key(BAN_NAME))? } else { None };
-    let replaces = before.as_ref().map_or("", |_| " This replaces the ban that it has.");
+    let replaced = before.as_ref().map(replaced);
+    let replaces = replaced.as_ref().map_or_else(String::new, |ban| format!(" This replaces {ban}."));
     let scope: Vec<_> = config.closed_with(&first.policy.counters).collect();
     let also = also(&scope);
     let shadow = match subjects.iter().filter(|subject| !is_enforced(subject)).count() {
@@ -154,11 +161,12 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
     let keys: Vec<Vec<u8>> = subjects.iter().map(|subject| subject.key(BAN_NAME)).collect();
     let expires = if is_list { Expiry::AtLeast } else { Expiry::Millis };
     let expiry = arguments.duration.map_or(Expiry::Never, |span| expires(span.as_millis_ceil()));
+    let instead = replaced.map_or_else(String::new, |ban| format!(", instead of {ban}"));
     let change = Change {
         action: "ban",
         work: Work::Set(&keys, arguments.reason.as_bytes(), expiry),
         expected: None,
-        what: &if is_list { format!("{how_long}: {shown}") } else { how_long.clone() },
+        what: &if is_list { format!("{how_long}: {shown}") } else { format!("{how_long}{instead}") },
         before: before.as_ref().map(|before| before.value.as_slice()),
         reason: Some(&arguments.reason),
     };
@@ -176,12 +184,16 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
             "for_ms": arguments.duration.map(Micros::as_millis_ceil),
             "reason": arguments.reason,
             "scope": scope,
+            "replaced": before.as_ref().map(|ban| json!({
+                "text": String::from_utf8_lossy(&ban.value),
+                "rest_ms": ban.expires.map(Micros::as_millis_ceil),
+            })),
         }))
     };
     let text = if arguments.json {
         subjects.iter().map(in_json).collect()
     } else {
-        format!("{shown}: banned {how_long}{also}. {}{shadow}\n", first.delay())
+        format!("{shown}: banned {how_long}{also}{instead}. {}{shadow}\n", first.delay())
     };
     out.write_all(text.as_bytes()).map_err(failed)?;
     Ok(Found::Nothing)
@@ -239,6 +251,15 @@ pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Writ
     };
     out.write_all(text.as_bytes()).map_err(failed)?;
     Ok(Found::Nothing)
+}
+
+/// The ban that a subject has, in words.
+fn replaced(ban: &Record) -> String {
+    let by = ban.banned_by();
+    match ban.expires {
+        Some(rest) => format!("a ban for another {} ({by})", words::span(rest)),
+        None => format!("a ban until it is lifted ({by})"),
+    }
 }
 
 /// The remaining time of the subject's ban, as the filter's script says.

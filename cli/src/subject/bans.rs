@@ -76,18 +76,17 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
         policies.iter().map(|policy| pattern(&prefix, policy.as_deref(), BAN_NAME)).collect();
     let found = scan(&mut redis, &patterns, usize::try_from(arguments.count).unwrap_or(usize::MAX))?;
     let mut count = 0_usize;
-    for key in &found.keys {
+    for key in found.keys.iter().filter(|key| !is_of_replay(key)) {
         // A ban may have ended since.
         let Some(ban) = record(&mut redis, key)? else { continue };
         count = count.saturating_add(1);
         let subject = words::shown(tag_of(key).unwrap_or(key));
         let counters = subject.trim_start_matches('{').split('|').next().unwrap_or_default();
         let scope: Vec<_> = config.iter().flat_map(|config| config.closed_with(counters)).collect();
-        let record = BanRecord::read(&ban.value);
         let text = if arguments.json {
             line(&json!({
                 "subject": subject,
-                "by": if matches!(record, BanRecord::Until(_)) { "weir" } else { "operator" },
+                "by": if matches!(BanRecord::read(&ban.value), BanRecord::Until(_)) { "weir" } else { "operator" },
                 "text": String::from_utf8_lossy(&ban.value),
                 "rest_ms": ban.expires.map(Micros::as_millis_ceil),
                 "scope": scope,
@@ -97,11 +96,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
                 Some(rest) => format!("for another {}", words::span(rest)),
                 None => String::from("until it is lifted"),
             };
-            let by = match record {
-                BanRecord::Until(_) => String::from("begun by weir"),
-                BanRecord::Imposed(text) => format!("imposed: {}", words::written(&text)),
-            };
-            format!("{subject} {rest}{}, {by}\n", also(&scope))
+            format!("{subject} {rest}{}, {}\n", also(&scope), ban.banned_by())
         };
         out.write_all(text.as_bytes()).map_err(failed)?;
     }
@@ -116,4 +111,10 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
         ));
     }
     Ok(Found::Nothing)
+}
+
+/// True for a ban within a replay (`{replay-RUN:policy|subject}`), which holds for no request.
+fn is_of_replay(key: &[u8]) -> bool {
+    let run = tag_of(key).and_then(|tag| tag.strip_prefix(b"{replay-")?.split(|next| *next == b'|').next());
+    run.is_some_and(|run| run.contains(&b':'))
 }

@@ -2,6 +2,7 @@
 //! `weir override`: a subject's own counts.
 
 use std::io;
+use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -257,15 +258,12 @@ impl Count {
         let Some(((limit, count), value)) = parts else {
             return Err(wrong(String::from("allowed is LIMIT.COUNT=N, such as minute.limit=1000")));
         };
-        let limits: Vec<(String, Limit)> = subject
-            .plans()
-            .flat_map(|(_, plan)| {
-                let names: Vec<String> = plan.names().into_iter().map(str::to_owned).collect();
-                names.into_iter().zip(plan.limits().to_vec()).collect::<Vec<_>>()
-            })
-            .collect();
-        let Some((_, found)) = limits.iter().find(|(name, _)| name == limit) else {
-            let names: Vec<&str> = limits.iter().map(|(name, _)| name.as_str()).collect();
+        // Of all tiers: the override is for each that the subject may have.
+        let tiers = subject.policy.tiers.tiers.iter();
+        let limits: Vec<(&str, &Limit)> =
+            tiers.flat_map(|tier| tier.plan.names().into_iter().zip(tier.plan.limits())).collect();
+        let Some((_, found)) = limits.iter().find(|(name, _)| *name == limit) else {
+            let names: Vec<&str> = limits.iter().map(|(name, _)| *name).collect();
             return Err(wrong(format!("the limits are {}", names.join(", "))));
         };
         let Some(name) = found.count_names().iter().find(|name| **name == count) else {
@@ -294,7 +292,10 @@ fn with_own(limit: &Limit, own: Option<&Value>) -> Result<Limit, weir::limit::In
 }
 
 fn check(subject: &Subject<'_>, value: &Map<String, Value>) -> Result<(), Failure> {
-    for (_, plan) in subject.plans() {
+    let is_other = |tier: &usize| subject.checks.iter().all(|check| check.tier != *tier);
+    let others = subject.policy.tiers.tiers.iter().enumerate().filter(|(tier, _)| is_other(tier));
+    let others = others.map(|(_, tier)| Rc::clone(&tier.plan));
+    for plan in subject.plans().map(|(_, plan)| plan).chain(others) {
         for (name, limit) in plan.names().into_iter().zip(plan.limits()) {
             with_own(limit, value.get(name)).map_err(|invalid| format!("limit {name}: {invalid}"))?;
         }

@@ -8,7 +8,7 @@ use super::super::store::{Redis, bytes};
 use super::super::{Failure, words};
 use super::Subject;
 use weir::limit::{Limit, Outcome, RetryAfter};
-use weir::policy::{Check, key};
+use weir::policy::{Check, Tier, key};
 use weir::script::Overrides;
 use weir::script::records::{BAN_NAME, BanRecord, DENIALS_NAME, DenialsRecord, OVERRIDE_NAME};
 use weir::time::Micros;
@@ -125,6 +125,7 @@ impl State {
             Some(Ok(Value::Object(limits))) => {
                 for (name, counts) in &limits {
                     let state = self.tiers.iter().flat_map(|tier| &tier.limits).find(|of| of.name == *name);
+                    let has = |tier: &Tier| tier.plan.names().contains(&name.as_str());
                     match (state, counts) {
                         (Some(state), Value::Object(counts)) => {
                             ignored.extend(
@@ -133,8 +134,7 @@ impl State {
                         }
                         (Some(_), _) => ignored.push(format!("{name:?} is no object")),
                         // A limit of another tier.
-                        (None, _)
-                            if subject.plans().any(|(_, plan)| plan.names().contains(&name.as_str())) => {}
+                        (None, _) if subject.policy.tiers.tiers.iter().any(has) => {}
                         (None, _) => ignored.push(format!("the policy has no limit {name:?}")),
                     }
                 }
@@ -154,10 +154,7 @@ impl State {
         let Some(ban) = &self.ban else {
             return if has_bans { vec![String::from("  ban: none")] } else { Vec::new() };
         };
-        let by = match BanRecord::read(&ban.value) {
-            BanRecord::Until(_) => String::from("begun by weir"),
-            BanRecord::Imposed(text) => format!("imposed: {}", words::written(&text)),
-        };
+        let by = ban.banned_by();
         match rest {
             RetryAfter::After(rest) => vec![format!("  ban: for another {}, {by}", words::span(rest))],
             RetryAfter::Never | RetryAfter::Unknown => vec![format!("  ban: until it is lifted, {by}")],
@@ -286,6 +283,14 @@ impl LimitState {
 }
 
 impl Record {
+    /// Says who began a ban.
+    pub fn banned_by(&self) -> String {
+        match BanRecord::read(&self.value) {
+            BanRecord::Until(_) => String::from("begun by weir"),
+            BanRecord::Imposed(text) => format!("imposed: {}", words::written(&text)),
+        }
+    }
+
     fn text(&self) -> String {
         match self.expires {
             Some(rest) => format!("for another {}", words::span(rest)),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Entry, Reason};
-use crate::{Failure, date};
+use crate::{Failure, date, words};
 use weir::time::Micros;
 
 /// The lines that cannot be read are skipped if they are at most one in so many.
@@ -91,7 +91,6 @@ impl Summary {
 
     /// Returns the skipped lines, by reason.
     fn skipped(&self) -> Vec<String> {
-        let lines = |count: u64| if count == 1 { String::from("1 line") } else { format!("{count} lines") };
         let reasons = self.skipped.iter().map(|(reason, count)| {
             let why = match reason {
                 Reason::TlsHandshake => "a TLS handshake on a port without TLS",
@@ -99,11 +98,14 @@ impl Summary {
                 Reason::NotHttp => "not HTTP",
                 Reason::TimedOut => "the request did not come in time (408)",
             };
-            format!("skipped {}: {why}", lines(*count))
+            format!("skipped {}: {why}", words::count(*count, "line"))
         });
         let mut all: Vec<String> = reasons.collect();
         if let Some((line, why)) = &self.first_unreadable {
-            all.push(format!("skipped {} that cannot be read: line {line}: {why}", lines(self.unreadable)));
+            all.push(format!(
+                "skipped {} that cannot be read: line {line}: {why}",
+                words::count(self.unreadable, "line")
+            ));
         }
         all.extend(self.cut_off.map(|line| format!("skipped line {line}: the trace ends within it")));
         all
@@ -111,11 +113,7 @@ impl Summary {
 
     /// Describes the trace, and what was skipped, for people.
     pub fn notes(&self) -> Vec<String> {
-        let requests = if self.requests == 1 {
-            String::from("1 request")
-        } else {
-            format!("{} requests", self.requests)
-        };
+        let requests = words::count(self.requests, "request");
         let span =
             self.span.map(|(first, last)| format!(" from {} to {}", date::text(first), date::text(last)));
         let mut notes = vec![format!("format: {}; {requests}{}", self.format, span.unwrap_or_default())];
@@ -131,7 +129,8 @@ impl Summary {
             if count == self.requests {
                 format!("no request has a {what}")
             } else {
-                format!("{count} requests have no {what}")
+                let have = if count == 1 { "has" } else { "have" };
+                format!("{} {have} no {what}", words::count(count, "request"))
             }
         };
         if let Some((line, client)) = &self.first_without_client {

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::{Arguments, TOP, csv};
 use crate::store::Redis;
-use crate::{Ended, Failure, date, words};
-use weir::config::Config;
+use crate::{Ended, Failure, date, tell, words};
+use weir::config::{Config, UsageJournal};
 use weir::policy::Policy;
 use weir::script::usage::{Interval, Used, index_key, others};
 use weir::time::Micros;
@@ -31,16 +31,6 @@ impl Row {
     }
 }
 
-/// Reads `2026-11-01`, which is 0:00 UTC, or a time of RFC 3339.
-pub(super) fn time(text: &str) -> Result<Micros, String> {
-    let time = date::rfc3339(text).or_else(|| date::rfc3339(&format!("{text}T00:00:00Z")));
-    time.ok_or_else(|| {
-        String::from(
-            "a day such as 2026-11-01, which begins at 0:00 UTC, or a time such as 2026-11-01T12:00:00Z",
-        )
-    })
-}
-
 /// Returns the usage from this time on, as text.
 pub(super) fn text(arguments: &Arguments, from: Micros, config: &Config) -> Result<String, Ended> {
     if let Some(to) = arguments.to.filter(|to| *to <= from) {
@@ -51,6 +41,7 @@ pub(super) fn text(arguments: &Arguments, from: Micros, config: &Config) -> Resu
     let mut redis = arguments.place.connect()?;
     let prefix = &config.store.key_prefix;
     let intervals = intervals(&mut redis, prefix, from, arguments.to)?;
+    tell_incomplete(config.usage_journal, from);
     if intervals.is_empty() && !config.policies.iter().any(|policy| policy.usage_journal) {
         return Err(Ended::from(String::from(
             "no policy has `usage_journal: true`, and nothing was written for this time",
@@ -90,6 +81,19 @@ pub(super) fn text(arguments: &Arguments, from: Micros, config: &Config) -> Resu
     } else {
         table(policies, arguments.each)
     })
+}
+
+/// Says from which time on the usage journal is complete, if that is later. Each interval expires by itself.
+fn tell_incomplete(UsageJournal { interval, keep, .. }: UsageJournal, from: Micros) {
+    let oldest = date::now().since(keep);
+    let complete = Micros(oldest.0.saturating_sub(oldest.0.checked_rem(interval.0).unwrap_or(0)));
+    if from < complete {
+        tell(&format!(
+            "weir: Redis keeps the usage of an interval for {} (`usage_journal.keep`): it is complete from {} on",
+            words::span(keep),
+            date::text(complete)
+        ));
+    }
 }
 
 /// The policy and the subjects whose usage is printed.

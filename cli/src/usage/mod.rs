@@ -15,7 +15,7 @@ use super::region::counted_here;
 use super::scan::{pattern, progress, scan};
 use super::store::{Place, Redis};
 use super::subject::{Selection, State, Subject};
-use super::{Ended, Failure, Found, failed, tell, words};
+use super::{Ended, Failure, Found, date, failed, tell, words};
 use weir::config::Config;
 use weir::policy::key::tag_of;
 use weir::time::Micros;
@@ -33,10 +33,10 @@ pub(super) struct Arguments {
     selection: Selection,
     /// Print the usage from this time on, from the usage journal: a day such as 2026-11-01, from 0:00 UTC, or a time such as
     /// 2026-11-01T12:00:00Z. If it is inside an interval of the journal, the command fails and names the interval.
-    #[arg(long, value_name = "TIME", value_parser = journal::time)]
+    #[arg(long, value_name = "TIME", value_parser = date::time)]
     from: Option<Micros>,
     /// Only usage before this time.
-    #[arg(long, value_name = "TIME", value_parser = journal::time, requires = "from")]
+    #[arg(long, value_name = "TIME", value_parser = date::time, requires = "from")]
     to: Option<Micros>,
     /// Print each interval of the usage journal separately.
     #[arg(long, requires = "from")]
@@ -149,6 +149,15 @@ pub(super) fn of_all(
         }
     }
     bar.finish_and_clear();
+    for policy in here.iter().filter(|policy| all.iter().any(|used| used.policy == policy.name)) {
+        if let Some(scale) = &policy.scale {
+            tell(&format!(
+                "weir: policy {} has a `scale`: its limits are those of the default, {}. With a request, such as `-H NAME:VALUE`, they are the \
+                 subject's own",
+                policy.name, scale.default
+            ));
+        }
+    }
     Ok((all, found.is_partial))
 }
 

@@ -174,7 +174,7 @@ fn world(host: Host, workers: usize) -> (World, Redis, Discovered) {
     (World { envoys, redis, upstream }, bom, discovered)
 }
 
-/// A second listener that Envoy reads from a file, and its limiter from another.
+/// A second listener that Envoy reads from a file, its limiter from another, and a cluster from a third.
 struct Discovered {
     folder: TempFolder,
     limiter: Value,
@@ -203,9 +203,12 @@ impl Discovered {
         let discovered = Self { folder, limiter };
         discovered.write("ecds.yaml", &discovered.limiter);
         discovered.write("lds.yaml", &listener);
+        let kind = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+        discovered.write("cds.yaml", &serde_json::json!({"@type": kind, "name": "second", "type": "STATIC"}));
         let sources = format!(
-            "node: {{id: a, cluster: a}}\ndynamic_resources: {{lds_config: {}}}\n",
-            source("lds.yaml")
+            "node: {{id: a, cluster: a}}\ndynamic_resources: {{lds_config: {}, cds_config: {}}}\n",
+            source("lds.yaml"),
+            source("cds.yaml")
         );
         (discovered, sources)
     }

@@ -73,9 +73,14 @@ impl<'a> Variant<'a> {
         self.0.path()
     }
 
-    /// The path of the parameter of this name, and its value.
-    pub fn parameter(&self, name: &str) -> (String, Option<&'a Json>) {
-        (self.0.path_of(name), self.0.json.get(name))
+    /// The value of the parameter of this name.
+    pub fn parameter(&self, name: &str) -> Option<&'a Json> {
+        self.0.json.get(name)
+    }
+
+    /// Its path.
+    pub fn path_of(&self, name: &str) -> String {
+        self.0.path_of(name)
     }
 
     fn text(&self, name: &str) -> &'a str {

@@ -38,6 +38,7 @@ fn rows(rows: &[(&str, &str, &str, &str)]) {
 #[test]
 fn subjects() {
     let by_user = r#""subject": [{"body_json": {"path": "user"}}]"#;
+    let by_user_id = r#""subject": [{"body_json": {"path": "user_id"}}]"#;
     let missing =
         r#""subject": [{"body_json": {"path": "user", "on_unreadable": "missing"}, "on_missing": "deny"}]"#;
     let normalized = r#""subject": [{"body_json": {"path": "user"}, "normalize": ["email"]}]"#;
@@ -142,6 +143,22 @@ fn subjects() {
             r#"{"other": {"KEY": 1, "ID": 2}, "key": {"id": 8, "in": {"ID": 3}}}"#,
             "{p|8} 1",
         ),
+        (
+            "in capitals, of protobuf",
+            by_user_id,
+            r#"{"user_id": "ann", "userId": "bob"}"#,
+            "deny ambiguous 0",
+        ),
+        ("also alone", by_user_id, r#"{"userId": "bob"}"#, "deny ambiguous 0"),
+        (
+            "other capitals and marks",
+            by_user_id,
+            r#"{"UserI_D_": "bob", "user_id": "ann"}"#,
+            "deny ambiguous 0",
+        ),
+        ("a mark of protobuf", by_user, r#"{"us_er": "bob", "user": "ann"}"#, "deny ambiguous 0"),
+        ("a mark before it", by_user, r#"{"_user": "bob", "user": "ann"}"#, "{p|ann} 1"),
+        ("marks alone", by_user, r#"{"_": "bob", "__": 1, "": 2, "user": "ann"}"#, "{p|ann} 1"),
         ("half of a pair of surrogates", by_user, r#"{"user": "ann\ud800"}"#, "deny ambiguous 0"),
         ("no number", by_user, r#"{"user": "ann", "n": NaN}"#, "deny ambiguous 0"),
         ("a comment", by_user, r#"{"user": "ann" /* */}"#, "deny ambiguous 0"),

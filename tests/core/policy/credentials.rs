@@ -30,7 +30,12 @@ const CREDENTIALS: &[(&str, &str, &str, Result<&str, &str>)] = &[
     ("no scheme", DEFAULT, "GET /\nauthorization: K1", Ok("K1")),
     ("a scheme alone", DEFAULT, "GET /\nauthorization: Bearer", Ok("Bearer")),
     ("the token's case matters", DEFAULT, "GET /\nauthorization: Bearer k1", Ok("k1")),
-    ("a token with marks", DEFAULT, "GET /\nauthorization: Bearer 1|a:b.c-_~+/==", Ok("1|a:b.c-_~+/==")),
+    ("a token with marks", DEFAULT, "GET /\nauthorization: Bearer x1|a:b.c-_~+/==", Ok("x1|a:b.c-_~+/==")),
+    ("a number before it, of Laravel", DEFAULT, "GET /\nauthorization: Bearer 1|K1", Ok("K1")),
+    ("another number before it", DEFAULT, "GET /\nauthorization: Bearer 01|K|1", Ok("K|1")),
+    ("a number before a key", DEFAULT, "GET /\nx-api-key: 1|K1", Ok("1|K1")),
+    ("its name before it, of Rails", DEFAULT, "GET /\nauthorization: Token token=K1", Ok("K1")),
+    ("another name before it", DEFAULT, "GET /\nauthorization: Bearer tokens=K1", Ok("tokens=K1")),
     ("x-api-key", DEFAULT, "GET /\nx-api-key: K1", Ok("K1")),
     ("api-key", DEFAULT, "GET /\napi-key: K1", Ok("K1")),
     ("x-goog-api-key", DEFAULT, "GET /\nx-goog-api-key: K1", Ok("K1")),
@@ -60,6 +65,9 @@ const CREDENTIALS: &[(&str, &str, &str, Result<&str, &str>)] = &[
     ("two words after a scheme", DEFAULT, "GET /\nauthorization: Bearer K1 x", Err("deny ambiguous 0")),
     ("a scheme in a key", DEFAULT, "GET /\nx-api-key: Bearer K1", Err("deny ambiguous 0")),
     ("a comma", DEFAULT, "GET /\nauthorization: Bearer K1,x", Err("deny ambiguous 0")),
+    ("a semicolon behind it, of Rails", DEFAULT, "GET /\nauthorization: Bearer K1;x", Err("deny ambiguous 0")),
+    ("a semicolon before it, of Rails", DEFAULT, "GET /\nauthorization: Bearer ;K1", Err("deny ambiguous 0")),
+    ("a semicolon elsewhere", DEFAULT, "GET /?key=K1%3Bx\nx-api-key: K1;x", Ok("K1;x")),
     ("a comma in a key", DEFAULT, "GET /\nx-api-key: K1,x", Err("deny ambiguous 0")),
     ("quotes", DEFAULT, "GET /\nauthorization: Bearer \"K1\"", Err("deny ambiguous 0")),
     ("a space that is not ASCII", DEFAULT, "GET /\nx-api-key: K1\u{a0}x", Err("deny ambiguous 0")),
@@ -78,6 +86,7 @@ const CREDENTIALS: &[(&str, &str, &str, Result<&str, &str>)] = &[
     ("basic without padding", DEFAULT, "GET /\nauthorization: Basic YW5uOnNlY3JldA", Err("deny ambiguous 0")),
     ("basic with too much padding", DEFAULT, "GET /\nauthorization: Basic YW5uOnNlY3JldCEhA===", Err("deny ambiguous 0")),
     ("basic with padding inside", DEFAULT, "GET /\nauthorization: Basic YW5u=nNlY3JldA==", Err("deny ambiguous 0")),
+    ("basic with a number before it", DEFAULT, "GET /\nauthorization: Basic 1|YW5uOnNlY3JldCEh", Err("deny ambiguous 0")),
     ("basic with a byte that decoders ignore", DEFAULT, "GET /\nauthorization: Basic YW5u*OnNlY3JldA=", Err("deny ambiguous 0")),
     ("basic of nothing", DEFAULT, "GET /\nauthorization: Basic ====", Err("deny ambiguous 0")),
     ("bearer is no base64", DEFAULT, "GET /\nauthorization: Bearer YW5uOnNlY3JldB", Ok("YW5uOnNlY3JldB")),
@@ -176,6 +185,7 @@ mod properties {
             key in "[A-Za-z0-9._~+/-]{1,40}",
             place in select(vec!["authorization", "x-api-key", "api-key", "x-goog-api-key", "?key"]),
             scheme in select(vec!["", "Bearer", "bearer", "BeArEr", "Token", "Key"]),
+            label in select(vec!["", "", "token=", "1|", "007|"]),
             before in "[ \t]{1,3}",
             after in select(vec!["", " ", "\t ", "\u{a0}", "\u{2003}", "\u{b}", ",", ", x", " x", "\"", "\u{85}"]),
             quote in select(vec!["", "", "", "\"", "'"]),
@@ -184,7 +194,7 @@ mod properties {
             prop_assume!(place != "authorization" || !scheme.is_empty() || after != " x");
             let config = policy(&format!(r#""subject": [{DEFAULT}]"#));
             let sent = match place {
-                "authorization" if !scheme.is_empty() => format!("{scheme}{before}{quote}{key}{quote}{after}"),
+                "authorization" if !scheme.is_empty() => format!("{scheme}{before}{label}{quote}{key}{quote}{after}"),
                 _ => format!("{quote}{key}{quote}{after}"),
             };
             let sample = match place {

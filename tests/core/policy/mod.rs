@@ -236,6 +236,12 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("query twice, one in a list", r#"{"query": {"name": "q", "in": ["a", "b"]}}"#, "GET /?q=c&q=b", true),
     ("cookie twice", r#"{"cookie": {"name": "s", "exact": "b"}}"#, "GET /\ncookie: s=c; s=b", true),
     ("cookie twice, not", r#"{"not": {"cookie": {"name": "s", "exact": "b"}}}"#, "GET /\ncookie: s=c; s=b", true),
+    ("cookie equals, up to the equals sign", r#"{"cookie": {"name": "s", "exact": "b"}}"#, "GET /\ncookie: s=b==", true),
+    ("cookie equals, with the equals sign", r#"{"cookie": {"name": "s", "exact": "b="}}"#, "GET /\ncookie: s=b=", true),
+    ("query not there, of Go", r#"{"query": {"name": "q", "present": false}}"#, "GET /?q=a;b", true),
+    ("query not there, of Go, but elsewhere", r#"{"query": {"name": "q", "present": false}}"#, "GET /?q=a&b;c", false),
+    ("query there, of Go", r#"{"not": {"query": {"name": "q"}}}"#, "GET /?x=1&q=a;b", true),
+    ("query there, a literal semicolon", r#"{"query": {"name": "q", "present": false, "semicolon": "literal"}}"#, "GET /?q=a;b", false),
     ("cookie on two lines", r#"{"cookie": {"name": "s", "in": ["a", "b"]}}"#, "GET /\ncookie: s=c\ncookie: s=b", true),
     ("query twice", r#"{"query": {"name": "q", "exact": "b"}}"#, "GET /?q=c&q=b", true),
     ("not a path, but spelt so", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /login/..;/health", true),
@@ -617,6 +623,7 @@ const LISTS: &[(&str, &str, &str, &str)] = &[
     ("an exempting header twice", r#"{"p_exempt": [{"header": {"name": "x-plan", "exact": "gold"}}]}"#, "GET /\nx-plan: gold\nx-plan: free", "{p|192.0.2.1}"),
     ("an exempting list, header twice", r#"{"p_exempt": [{"header": {"name": "x-plan", "in": ["gold", "silver"]}}]}"#, "GET /\nx-plan: gold\nx-plan: free", "{p|192.0.2.1}"),
     ("an exempting list", r#"{"p_exempt": [{"header": {"name": "x-plan", "in": ["gold", "silver"]}}]}"#, "GET /\nx-plan: silver", "admit"),
+    ("an exempting parameter that Go drops", r#"{"p_exempt": [{"query": {"name": "k"}}]}"#, "GET /?k=a;b", "{p|192.0.2.1}"),
     ("an exempting cookie twice", r#"{"p_exempt": [{"cookie": {"name": "k", "exact": "a"}}]}"#, "GET /\ncookie: k=a; k=b", "{p|192.0.2.1}"),
     ("an exempting cookie", r#"{"p_exempt": [{"cookie": {"name": "k", "exact": "a"}}]}"#, "GET /\ncookie: k=a; b=k", "admit"),
     ("an exempting parameter twice", r#"{"p_exempt": [{"query": {"name": "k", "exact": "a"}}]}"#, "GET /?k=a&k=b", "{p|192.0.2.1}"),
@@ -670,6 +677,9 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("cookie that some servers decode, as Express writes it", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=s%3Aab%2Fc", "{p|s:ab/c}"),
     ("cookie in quotes, with an escape", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=\"a%3Ab\"", "{p|a:b}"),
     ("cookie in quotes, with a space", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=\"a b\"", "{p|a%20b}"),
+    ("cookie in base64", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=YWJj+/-_.~!#$&'*^`|:ZA==", "{p|YWJj+/-_.~%21%23%24%26%27%2A%5E%60%7C:ZA}"),
+    ("cookie in base64, one equals sign", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=YWI=; t=x=y@z", "{p|YWI}"),
+    ("cookie in quotes, with marks", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=\"a=b@c==\"", "{p|a=b@c==}"),
     ("cookie beside others with quotes", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: a=\"x, \\\"y\"; b={\"s\":1,\"d\":\"\"};s=abc; c=s t s; e=\"", "{p|abc}"),
     ("cookie of a longer name", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: ss=1; xs=2", "{p|%-}"),
     ("cookie twice", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=1; s=2", "deny ambiguous 0"),
@@ -680,6 +690,8 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("query twice by a semicolon", r#"{"query": {"name": "k"}}"#, "GET /?k=a;k=b", "deny ambiguous 0"),
     ("query after a semicolon", r#"{"query": {"name": "k"}, "on_multiple": "first"}"#, "GET /?x;k=a&k=b", "deny ambiguous 0"),
     ("another query after a semicolon", r#"{"query": {"name": "k"}}"#, "GET /?k=a&x=b;c", "{p|a}"),
+    ("query with equals signs", r#"{"query": {"name": "k"}}"#, "GET /?k=a=b]c==&[x]=y", "{p|a=b%5Dc==}"),
+    ("query with an escaped equals sign behind a bracket", r#"{"query": {"name": "k"}}"#, "GET /?k=[a]%3Db", "{p|%5Ba%5D=b}"),
     ("query with a literal semicolon", r#"{"query": {"name": "k", "semicolon": "literal"}}"#, "GET /?k=a;k=b", "{p|a%3Bk=b}"),
     ("path", r#"{"path": {}}"#, "GET /a/b?c", "{p|/a/b}"),
     ("path with a slash at the end", r#"{"path": {}}"#, "GET /a/b/", "{p|/a/b}"),
@@ -706,7 +718,7 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("the other part absent", r#"{"header": {"name": "a"}}, {"header": {"name": "b"}}"#, "GET /\na: 1", "{p|1|%-}"),
     ("normalized, empty", r#"{"header": {"name": "k"}, "normalize": ["trim"]}"#, "GET /\nk: ", "{p|}"),
     ("normalized, of a query", r#"{"query": {"name": "k"}, "normalize": ["trim", "lowercase"]}"#, "GET /?k=%20ANN+", "{p|ann}"),
-    ("normalized, of a cookie", r#"{"cookie": {"name": "k"}, "normalize": ["email"]}"#, "GET /\ncookie: k=A%2Bb@c.de", "{p|a@c.de}"),
+    ("normalized, of a cookie", r#"{"cookie": {"name": "k"}, "normalize": ["email"]}"#, "GET /\ncookie: k=A%2Bb%40c.de", "{p|a@c.de}"),
     ("normalized, beyond ASCII", r#"{"header": {"name": "k"}, "normalize": ["email"]}"#, "GET /\nk: \u{c9}ANN+x@c.de", "{p|%C3%A9ann@c.de}"),
     // Hostile.
     ("a subject that closes the tag", r#"{"header": {"name": "k"}}"#, "GET /\nk: a}:l", "{p|a%7D:l}"),
@@ -757,6 +769,11 @@ const SPELLINGS: &[(&str, &str, &str)] = &[
     ("a byte order mark in the value", "query", "user_id=%ef%bb%bfann"),
     ("a question mark before it, of URLSearchParams", "query", "?user_id=1&user_id=2"),
     ("bytes in the value that are no escape", "query", "user_id=\u{e4}nn"),
+    ("a late equals sign, of Express", "query", "user_id=ann]=x"),
+    ("a late equals sign behind an escape", "query", "user_id=ann%5D=x"),
+    ("a late equals sign in a longer value", "query", "user_id=a=b%5d=x=y&a"),
+    ("a default, of Spring", "query", "!user_id=2"),
+    ("a default, of Spring, escaped", "query", "%21user_id=2"),
     ("a control character in the value, of Tornado", "query", "user_id=ann%01"),
     ("a dot, of PHP", "cookie", "user.id=2; user_id=1"),
     ("a bracket, of PHP", "cookie", "user[id=2; user_id=1"),
@@ -799,6 +816,14 @@ const SPELLINGS: &[(&str, &str, &str)] = &[
     ("behind a quote, of WebOb", "cookie", "user_id=1; a=b\"user_id=2"),
     ("quotes that are not closed", "cookie", "user_id=ann; a=\"; b"),
     ("an escape of no UTF-8", "cookie", "user_id=s%ff"),
+    ("an equals sign within, of Undertow", "cookie", "user_id=ann=3"),
+    ("three behind", "cookie", "user_id=ann==="),
+    ("one behind an escape", "cookie", "user_id=a%6en="),
+    ("an at sign, of Undertow", "cookie", "user_id=ann@1"),
+    ("parentheses, of Undertow", "cookie", "user_id=ann(4"),
+    ("a question mark, of Undertow", "cookie", "user_id=ann?5"),
+    ("braces, of Undertow", "cookie", "user_id={ann}"),
+    ("other brackets, of Undertow", "cookie", "user_id=<ann>"),
 ];
 
 #[test]
@@ -1152,6 +1177,28 @@ fn bytes_that_are_no_text_are_subjects_too() {
     let long = of(&b"x".repeat(64 * 1024));
     assert!(long.starts_with("{p|%~") && long.len() == "{p|%~}".len() + 40, "{long}");
     assert_ne!(long, of(&b"x".repeat(64 * 1024 + 1)));
+}
+
+/// gunicorn takes these bytes for spaces of Latin-1, and drops them.
+#[test]
+fn a_header_that_some_server_trims_is_unreadable() {
+    let config = policy(
+        r#""match": {"header": {"name": "m", "exact": "a"}}, "subject": [{"header": {"name": "k"}, "on_multiple": "first"}]"#,
+    );
+    for (m, k, wanted) in [
+        (&b"a\xa0"[..], &b"x"[..], "{p|x}"),
+        (b"\x85a", b"x", "{p|x}"),
+        (b"a", b"x\xa0", "deny ambiguous 0"),
+        (b"a", b"\xa0x", "deny ambiguous 0"),
+        (b"a", b"x\xe4\x85", "deny ambiguous 0"),
+        (b"a", b"x\xa0y", "{p|x%A0y}"),
+        (b"a", "\u{e0}".as_bytes(), "{p|%C3%A0}"),
+        (b"b", b"x", "admit"),
+    ] {
+        assert_eq!(tag(&config, &request("GET /").header("m", m).header("k", k)), wanted, "{m:?} {k:?}");
+    }
+    let lines = request("GET /").header("m", "a").header("k", b"x\xa0").header("k", "y");
+    assert_eq!(tag(&config, &lines), "deny ambiguous 0");
 }
 
 #[test]

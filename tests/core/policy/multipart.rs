@@ -89,6 +89,10 @@ fn parts() {
         ("in other capitals", vec![head("CONTENT-DISPOSITION: form-data; name=\"user\"")], UNCLEAR),
         ("a text in UTF-8", vec![typed("content-type: text/plain;charset=UTF-8")], "{p|ann}"),
         ("a text in quoted UTF-8", vec![typed("content-type: text/plain; charset=\"utf-8\"")], "{p|ann}"),
+        ("a text in Latin-1, as Apache writes it", vec![typed("Content-Type: text/plain; charset=ISO-8859-1\r\nContent-Transfer-Encoding: 8bit")], "{p|ann}"),
+        ("a text in ASCII", vec![typed("Content-Type: text/plain; charset=us-ascii")], "{p|ann}"),
+        ("a text in Latin-1, beyond ASCII", vec![part("Content-Disposition: form-data; name=\"user\"\r\nContent-Type: text/plain; charset=ISO-8859-1\r\n", "\u{e4}nn")], UNCLEAR),
+        ("a type in capitals, of aiohttp", vec![typed("Content-Type: TEXT/PLAIN")], UNCLEAR),
         ("a text in UTF-7", vec![typed("content-type: text/plain;charset=utf-7")], UNCLEAR),
         ("a text in two charsets", vec![typed("content-type: text/plain;charset=utf-8;charset=utf-7")], UNCLEAR),
         ("another type", vec![typed("content-type: application/json")], UNCLEAR),
@@ -161,6 +165,11 @@ fn parts() {
         ("a list is the field for some", vec![ann.clone(), user("user[]")], UNCLEAR),
         ("a list of no name is the field for some", vec![ann.clone(), user("[user]")], UNCLEAR),
         ("only like it", vec![user("users"), ann.clone(), user("use")], "{p|ann}"),
+        ("a slash before a name, of aiohttp", vec![ann.clone(), user("/user")], UNCLEAR),
+        ("two slashes alone", vec![user("//user")], UNCLEAR),
+        ("a colon behind a name, of Netty", vec![ann.clone(), user("user:")], UNCLEAR),
+        ("marks around it", vec![ann.clone(), user(",user;=")], UNCLEAR),
+        ("marks elsewhere", vec![user("form:user"), ann.clone(), user("a/user"), user("user=a"), user("/b")], "{p|ann}"),
         ("a field that says how to decode", vec![field("_charset_", "utf-7"), ann.clone()], UNCLEAR),
         // Files.
         ("a file beside it", vec![file("b", "filename=\"a (1).txt\""), ann.clone()], "{p|ann}"),
@@ -213,7 +222,10 @@ fn bodies() {
             UNCLEAR,
         ),
         ("text behind it", format!("{ann}--x-y--\r\ntext"), UNCLEAR),
-        ("two lines' ends behind it", format!("{ann}--x-y--\r\n\r\n"), UNCLEAR),
+        ("lines' ends behind it", format!("{ann}--x-y--\r\n\r\n\r\n"), "{p|ann}"),
+        ("text behind them", format!("{ann}--x-y--\r\n\r\nx"), UNCLEAR),
+        ("LF behind them", format!("{ann}--x-y--\r\n\n"), UNCLEAR),
+        ("CR behind them", format!("{ann}--x-y--\r\n\r"), UNCLEAR),
         ("a part behind it", format!("{ann}--x-y--\r\n{eve}--x-y--\r\n"), UNCLEAR),
         ("a space behind it", format!("{ann}--x-y-- \r\n"), UNCLEAR),
         ("LF behind it", format!("{ann}--x-y--\n"), UNCLEAR),
@@ -248,6 +260,10 @@ fn types() {
         ("in capitals", "Multipart/Form-Data; boundary=x-y", "x-y", UNCLEAR),
         ("capitals of the boundary count", "multipart/form-data; boundary=x-y", "X-Y", UNCLEAR),
         ("quoted", "multipart/form-data; boundary=\"x-y\"", "x-y", "{p|ann}"),
+        ("quoted, as Qt writes it", "multipart/form-data; boundary=\"boundary_.oOo._Mj/z+A==\"", "boundary_.oOo._Mj/z+A==", "{p|ann}"),
+        ("so without quotes", "multipart/form-data; boundary=Mj/z+A==", "Mj/z+A==", UNCLEAR),
+        ("quoted, with two for Rack", "multipart/form-data; boundary=\"a/Boundary=x\"", "a/Boundary=x", UNCLEAR),
+        ("quoted, of marks alone", "multipart/form-data; boundary=\"/=\"", "/=", UNCLEAR),
         ("quotes are not of it", "multipart/form-data; boundary=\"x-y\"", "\"x-y\"", UNCLEAR),
         ("UTF-8", "multipart/form-data; charset=utf-8; boundary=x-y", "x-y", "{p|ann}"),
         ("another charset", "multipart/form-data; charset=utf-7; boundary=x-y", "x-y", UNCLEAR),
@@ -374,6 +390,8 @@ mod properties {
             ";",
             ":",
             "=",
+            "/",
+            ",",
             "\r\n\r\n",
             "; name=\"user\"",
             "; filename=\"c\"",
@@ -397,8 +415,18 @@ mod properties {
         )
     }
 
+    /// What a server makes of a name.
+    type Clean = fn(&str) -> String;
+
+    /// Nothing else; without the slashes before it, as aiohttp; with spaces for marks, and then without those around it, as Netty.
+    const CLEANED: [Clean; 3] = [
+        str::to_owned,
+        |name| name.trim_start_matches(['/', '\\']).to_owned(),
+        |name| name.replace([':', ',', '=', ';', '\t'], " ").trim().to_owned(),
+    ];
+
     /// The values of `user` that a server reads: one that looks for delimiters as one text, and one that reads lines, as PHP does.
-    fn by_server(body: &str, lines: bool) -> Vec<String> {
+    fn by_server(body: &str, lines: bool, clean: Clean) -> Vec<String> {
         let mut values = Vec::new();
         let mut rest = body;
         loop {
@@ -424,7 +452,14 @@ mod properties {
                     break;
                 }
                 if line.to_ascii_lowercase().starts_with("content-disposition") {
-                    let parameters = line.split(';').filter_map(|parameter| parameter.trim().split_once('='));
+                    // All servers know that a `;` in quotes ends nothing.
+                    let mut is_quoted = false;
+                    let ends = |byte| {
+                        is_quoted ^= byte == '"';
+                        byte == ';' && !is_quoted
+                    };
+                    let parameters =
+                        line.split(ends).filter_map(|parameter| parameter.trim().split_once('='));
                     for (key, value) in parameters {
                         let value = value.trim_matches('"');
                         match key {
@@ -441,7 +476,7 @@ mod properties {
             let value = &rest[..end];
             let value = value.strip_suffix('\n').unwrap_or(value);
             let value = value.strip_suffix('\r').unwrap_or(value);
-            if name == Some("user") && !is_file {
+            if name.map(clean).as_deref() == Some("user") && !is_file {
                 values.push(value.to_owned());
             }
             rest = &rest[end..];
@@ -467,8 +502,9 @@ mod properties {
             if let Some(Ok(value)) = found {
                 known.set(known.get() + 1);
                 let body = std::str::from_utf8(&body).expect("text");
-                for lines in [false, true] {
-                    prop_assert_eq!(by_server(body, lines), value.iter().cloned().collect::<Vec<_>>(), "{}", lines);
+                let read: Vec<_> = value.into_iter().collect();
+                for (lines, clean) in CLEANED.into_iter().flat_map(|clean| [(false, clean), (true, clean)]) {
+                    prop_assert_eq!(by_server(body, lines, clean), read.clone(), "{}", lines);
                 }
             }
         });

@@ -714,6 +714,25 @@ fn only_what_the_provider_obeys_lowers_a_reservation() {
             r#"{"generationConfig": {"maxOutputTokens": 1}, "generation_config": {"max_output_tokens": 70}}"#,
             70,
         ),
+        // Names of both kinds.
+        (
+            "gemini",
+            "POST /v1beta/models/m:generateContent",
+            r#"{"generation_config": {"maxOutputTokens": 70}}"#,
+            200,
+        ),
+        (
+            "gemini",
+            "POST /v1beta/models/m:generateContent",
+            r#"{"generationConfig": {"max_output_tokens": 70}}"#,
+            200,
+        ),
+        (
+            "gemini",
+            "POST /v1beta/models/m:generateContent",
+            r#"{"generationConfig": {"maxOutputTokens": 1, "candidate_count": 8}}"#,
+            200,
+        ),
         ("auto", "POST /v1/projects/p/locations/l/publishers/anthropic/models/m:streamRawPredict", ONE, 1),
         ("bedrock", "POST /model/m/converse", CONVERSE, 1),
         ("bedrock", "POST /model/m/converse", ONE, 50),

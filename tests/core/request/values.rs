@@ -65,6 +65,18 @@ fn a_cookie_has_the_readings_of_all_servers() {
     };
     assert_eq!(readings(b"a"), ["A+", "%41+", "\"%41+\""]);
     assert_eq!(readings(b"b"), ["2"]);
+    // Undertow ends it at the `=`.
+    for (text, wanted) in
+        [("a=b=", ["b", "b="]), ("a=b==", ["b", "b=="]), ("a=\"b=c=\"", ["b=c=", "\"b=c=\""])]
+    {
+        let pairs = pairs::cookies(text.as_bytes());
+        let values = pairs::cookie(&pairs, text.as_bytes(), b"a").expect("clear");
+        let readings = values.into_iter().flat_map(|value| value.readings());
+        assert_eq!(
+            readings.map(|value| value.value().into_owned()).collect::<Vec<_>>(),
+            wanted.map(str::as_bytes)
+        );
+    }
 }
 
 #[test]
@@ -77,8 +89,8 @@ fn a_value_with_a_byte_that_servers_read_differently_is_not_clear() {
         let is_clear = matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=0x7f) && byte != b'%';
         assert_eq!(pairs::parameters(parameters, &text, b"k").is_ok(), is_clear, "parameter, {byte}");
         let cookies = pairs::cookies(&text);
-        // A comma ends a cookie for some servers.
-        let is_clear = is_clear && byte.is_ascii_graphic() && !b"\",\\[]".contains(&byte);
+        // A comma ends a cookie for some servers, and other marks its value.
+        let is_clear = is_clear && byte.is_ascii_graphic() && !b"\",\\[]()<=>?@{}".contains(&byte);
         assert_eq!(pairs::cookie(&cookies, &text, b"k").is_ok(), is_clear, "cookie, {byte}");
     }
 }

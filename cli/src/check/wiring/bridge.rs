@@ -51,21 +51,82 @@ pub fn warnings(wired: &Wired<'_>, region: &Region, found: &mut Vec<Finding>) {
             advice,
         ));
     }
-    if region.topology == Topology::Single {
-        topology(wired, region, &picture.behind(name), found);
+    let behind = picture.behind(name);
+    for one in &behind {
+        servers(wired, region, one, !core::ptr::eq(*one, cluster), found);
     }
+    if region.topology == Topology::Single {
+        topology(wired, region, &behind, found);
+    }
+}
+
+/// Warns if Envoy chooses among several servers that count apart, unless `redis_proxy` chooses by the key, or all but the primary are
+/// unhealthy.
+pub fn servers(
+    wired: &Wired<'_>,
+    region: &Region,
+    cluster: &Node,
+    is_proxied: bool,
+    found: &mut Vec<Finding>,
+) {
+    let is_by_key = is_redis_cluster(cluster)
+        || ["RING_HASH", "MAGLEV"].contains(&cluster.text_of("lb_policy"))
+        || cluster.get("load_balancing_policy").is_some();
+    let count = count(cluster);
+    if count < 2 || asks_role(cluster) || (is_proxied && is_by_key) {
+        return;
+    }
+    let reason = format!(
+        "cluster {:?} has {count} servers, and each counts for itself what Envoy sends to it, so a subject may have its limit on each",
+        cluster.text_of("name")
+    );
+    let path = format!("{}.cluster", region.path);
+    let advice = "Write one address; for a primary and its replicas, the health check of envoy/sentinel.yaml; for a Redis Cluster, what \
+                  envoy/cluster.yaml has";
+    let place = wired.limiter.place(&path);
+    found.push(Finding::warning(code::SEVERAL_SERVERS, place, path, reason, advice));
+}
+
+fn is_redis_cluster(cluster: &Node) -> bool {
+    cluster.at(&["cluster_type", "name"]).and_then(Node::text) == Some("envoy.clusters.redis")
+}
+
+/// The number of servers among which Envoy chooses: of one priority, because those of another are for when these fail.
+fn count(cluster: &Node) -> usize {
+    let localities = cluster.get("load_assignment").map(|of| of.list("endpoints")).unwrap_or_default();
+    let priority = |of: &Node| of.get("priority").and_then(Node::text_or_number).unwrap_or_default();
+    let of_priority = |one: &Node| {
+        let same = localities.iter().filter(|other| priority(other) == priority(one));
+        same.map(|locality| locality.list("lb_endpoints").len()).sum()
+    };
+    localities.iter().map(of_priority).max().unwrap_or_default()
+}
+
+/// True if a health check asks a server whether it is the primary. What it sends is in hexadecimal; bytes in base64 are not read here.
+fn asks_role(cluster: &Node) -> bool {
+    cluster.list("health_checks").iter().any(|check| {
+        let Some(send) = check.at(&["tcp_health_check", "send"]) else { return false };
+        let text = send.text_of("text").to_ascii_lowercase();
+        send.get("binary").is_some() || ["524f4c45", "726f6c65"].iter().any(|role| text.contains(role))
+    })
 }
 
 /// Warns if `topology: single` sends a script for several subjects to a cluster that has their keys on different nodes.
 pub fn topology(wired: &Wired<'_>, region: &Region, clusters: &[&Node], found: &mut Vec<Finding>) {
-    let is_redis_cluster = |cluster: &&&Node| {
-        cluster.at(&["cluster_type", "name"]).and_then(Node::text) == Some("envoy.clusters.redis")
+    let is_spread = |cluster: &Node| bridges(cluster).is_empty() && count(cluster) > 1 && !asks_role(cluster);
+    let spread = clusters.iter().find(|cluster| is_redis_cluster(cluster) || is_spread(cluster));
+    let Some(cluster) = spread else { return };
+    let name = cluster.text_of("name");
+    let reason = if is_redis_cluster(cluster) {
+        format!(
+            "cluster {name:?} is a Redis Cluster, which refuses a script about subjects in several slots (CROSSSLOT)"
+        )
+    } else {
+        format!(
+            "cluster {name:?} has several servers, and `redis_proxy` sends a script about several subjects to that of the first, so each \
+             server counts a subject for itself"
+        )
     };
-    let Some(cluster) = clusters.iter().find(is_redis_cluster) else { return };
-    let reason = format!(
-        "cluster {:?} is a Redis Cluster, which refuses a script about subjects in several slots (CROSSSLOT)",
-        cluster.text_of("name")
-    );
     let path = format!("{}.topology", region.path);
     let (place, advice) = (wired.limiter.place(&path), "Write `topology: any`, the default");
     found.push(Finding::warning(code::SINGLE_BEFORE_CLUSTER, place, path, reason, advice));

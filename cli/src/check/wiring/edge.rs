@@ -7,7 +7,7 @@ use super::Wired;
 use super::picture::{inside, is_local, targets};
 use crate::check::warning::code;
 use crate::document::{Content, Node};
-use crate::finding::Finding;
+use crate::finding::{Finding, Severity};
 use crate::source::{Carrier, Kind};
 use weir::config::Config;
 use weir::limit::Limit;
@@ -33,23 +33,51 @@ fn manager<'a>(carrier: &Carrier<'a>) -> Option<&'a Node> {
 pub fn authenticates(carrier: &Carrier<'_>) -> bool {
     let Some(manager) = manager(carrier) else { return true };
     let is_around = |filter: &&Node| carrier.around.iter().any(|around| core::ptr::eq(*around, *filter));
-    manager.list("http_filters").iter().take_while(|filter| !is_around(filter)).any(|filter| {
-        let verifies = |node: &Node| {
-            let types = [
-                "ExtAuthz",
-                "JwtAuthentication",
-                "BasicAuth",
-                "ApiKeyAuth",
-                "OAuth2",
-                "ExternalProcessor",
-                "Lua",
-                "Wasm",
-                "DynamicModuleFilter",
-            ];
-            types.contains(&node.type_name()) || node.get("config_discovery").is_some()
-        };
-        !inside(filter, &verifies).is_empty()
-    })
+    let mut before = manager.list("http_filters").iter().take_while(|filter| !is_around(filter));
+    before.any(|filter| !inside(filter, &verifies).is_empty())
+}
+
+/// A filter that may verify who sends a request, and write that into headers; or one that is elsewhere.
+fn verifies(node: &Node) -> bool {
+    let types = [
+        "ExtAuthz",
+        "JwtAuthentication",
+        "BasicAuth",
+        "ApiKeyAuth",
+        "OAuth2",
+        "ExternalProcessor",
+        "Lua",
+        "Wasm",
+        "DynamicModuleFilter",
+    ];
+    types.contains(&node.type_name()) || node.get("config_discovery").is_some()
+}
+
+/// True if a filter besides weir may write the headers of requests.
+pub fn writes_headers(manager: &Node) -> bool {
+    let writes = |node: &Node| verifies(node) || node.type_name() == "HeaderMutation";
+    let is_weir =
+        |node: &Node| ["root_id", "filter_name"].iter().any(|name| node.text_of(name) == "weir.limiter");
+    let mut others = manager.list("http_filters").iter().filter(|of| inside(of, &is_weir).is_empty());
+    manager.get("early_header_mutation_extensions").is_some()
+        || others.any(|filter| !inside(filter, &writes).is_empty())
+}
+
+/// The connection manager around a limiter, and the filter of it that has the limiter.
+pub fn chain<'a>(carrier: &Carrier<'a>) -> Option<(&'a Node, &'a Node)> {
+    let manager = manager(carrier)?;
+    let is_around = |filter: &&Node| carrier.around.iter().any(|around| core::ptr::eq(*around, *filter));
+    Some((manager, manager.list("http_filters").iter().find(is_around)?))
+}
+
+/// True if Envoy uses a limiter now and for all routes. A dump also has listeners that it replaces, or that it has not begun to use.
+pub fn is_in_force(carrier: &Carrier<'_>) -> bool {
+    let is_state = |node: &Node| {
+        let is_inside = |state: &Node| carrier.around.iter().any(|around| core::ptr::eq(*around, state));
+        let states = ["warming_state", "draining_state", "error_state"];
+        states.iter().any(|name| node.get(name).is_some_and(is_inside))
+    };
+    !carrier.around.iter().any(|node| node.is_true("disabled") || is_state(node))
 }
 
 pub fn warnings(wired: &Wired<'_>, found: &mut Vec<Finding>) {
@@ -106,10 +134,10 @@ fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
         || ["xff_num_trusted_hops", "original_ip_detection_extensions"].iter().any(|name| is_set(name));
     let Some(listener) = listener(wired) else { return };
     let bound = listener.at(&["address", "socket_address", "address"]).and_then(Node::text);
+    let is_reached = bound.is_some_and(|address| !is_local(address));
     // A sidecar says in which direction its traffic goes.
-    let is_edge =
-        bound.is_some_and(|address| !is_local(address)) && listener.get("traffic_direction").is_none();
-    if knows || !is_edge || !reads_address(wired.config) {
+    let direction = listener.text_of("traffic_direction");
+    if knows || !is_reached || direction == "OUTBOUND" || !reads_address(wired.config) {
         return;
     }
     let reason = "Envoy takes the client's address from the X-Forwarded-For that the client sends, so a client chooses its address \
@@ -118,8 +146,20 @@ fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
     let place = manager
         .field("use_remote_address")
         .map_or_else(|| manager.place_of("http_filters"), |(place, _)| place);
-    found.push(Finding::warning(code::CLIENT_CHOSEN_ADDRESS, place, "use_remote_address", reason, advice));
+    let mut finding =
+        Finding::warning(code::CLIENT_CHOSEN_ADDRESS, place, "use_remote_address", reason, advice);
+    if direction == "INBOUND" {
+        // Behind a gateway, the address of the connection would be the gateway's.
+        finding.severity = Severity::Note;
+        finding.reason = CHOSEN_IN_SIDECAR.into();
+        finding.advice = "Let only gateways reach the sidecar, or count another subject".into();
+    }
+    found.push(finding);
 }
+
+/// What follows from the `use_remote_address: false` of Istio's sidecars.
+pub const CHOSEN_IN_SIDECAR: &str = "a sidecar takes the client's address from X-Forwarded-For, which a gateway writes; who reaches the sidecar \
+                                     directly chooses an address, and with it a limit";
 
 /// Headers that an upstream may read under another name.
 fn underscores(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
@@ -181,7 +221,7 @@ fn appended(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
 }
 
 /// True if any decision depends on the client's address.
-fn reads_address(config: &Config) -> bool {
+pub fn reads_address(config: &Config) -> bool {
     let (mut part_reads, mut condition_reads) = (false, false);
     each_reading(
         config,

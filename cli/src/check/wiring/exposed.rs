@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ways by which clients reach Redis, and passwords that others can read.
 
+use super::edge;
 use super::picture::{Picture, addresses, bridges, inside, is_local, targets};
 use crate::check::warning::code;
 use crate::document::{Node, Place};
@@ -8,7 +9,7 @@ use crate::finding::Finding;
 
 /// Warns of such problems in a file. `stores` are the clusters that limiters use as stores.
 pub fn warnings(picture: &Picture<'_>, documents: &[Node], stores: &[String], found: &mut Vec<Finding>) {
-    documents.iter().for_each(|document| routes(document, stores, found));
+    documents.iter().for_each(|document| routes(document, None, stores, found));
     picture.listeners.iter().for_each(|listener| store_listener(listener, found));
     let mut names = Vec::new();
     for cluster in &picture.clusters {
@@ -28,8 +29,8 @@ pub fn warnings(picture: &Picture<'_>, documents: &[Node], stores: &[String], fo
     secrets(picture, &names, found);
 }
 
-/// Each route of clients, and each proxied connection, that leads to one of these clusters.
-fn routes(node: &Node, stores: &[String], found: &mut Vec<Finding>) {
+/// Each route of clients, and each proxied connection, that leads to one of these clusters. `manager` is the connection manager around it.
+fn routes(node: &Node, manager: Option<&Node>, stores: &[String], found: &mut Vec<Finding>) {
     // The dynamic module's own listener leads to its store, and no clients connect to a listener that other machines do not reach.
     if is_store_listener(node) || is_inside(node) || node.type_name() == "BootstrapConfigDump" {
         return;
@@ -50,7 +51,25 @@ fn routes(node: &Node, stores: &[String], found: &mut Vec<Finding>) {
         let advice = "Route clients to the clusters of your upstreams only";
         found.push(Finding::warning(code::OPEN_BRIDGE, place, "cluster", reason, advice));
     }
-    node.children().for_each(|child| routes(child, stores, found));
+    let manager = if node.get("http_filters").is_some() { Some(node) } else { manager };
+    let header = manager.and_then(|manager| header_of_clients(node, manager));
+    if let (Some((place, header)), Some(store)) = (header, stores.first()) {
+        let reason = format!(
+            "a client that sends `{header}: {store}` reaches cluster {store:?}, and through it Redis"
+        );
+        let advice = "Name the header in `internal_only_headers` of the `route_config`, or write the names of clusters";
+        found.push(Finding::warning(code::OPEN_BRIDGE, place, "cluster_header", reason, advice));
+    }
+    node.children().for_each(|child| routes(child, manager, stores, found));
+}
+
+/// The header that names the cluster of a route, if clients may write it.
+fn header_of_clients<'a>(route: &'a Node, manager: &Node) -> Option<(Place, &'a str)> {
+    let (place, header) = route.field("cluster_header")?;
+    let header = header.text().filter(|_| !edge::writes_headers(manager))?;
+    let is_this = |name: &Node| name.text().is_some_and(|name| name.eq_ignore_ascii_case(header));
+    let internal = manager.get("route_config").map(|routes| routes.list("internal_only_headers"));
+    (!internal.unwrap_or_default().iter().any(is_this)).then_some((place, header))
 }
 
 /// True if a listener is the dynamic module's connection to Redis.
@@ -126,7 +145,11 @@ fn inline(source: &Node) -> Option<Place> {
 
 /// The password that `redis_proxy` sends to the nodes of a cluster.
 fn redis_password(cluster: &Node, found: &mut Vec<Finding>) {
-    for options in inside(cluster, &|node| node.get("auth_password").is_some()) {
+    let all = inside(cluster, &|node| node.get("auth_password").is_some());
+    if !all.is_empty() {
+        unencrypted(cluster, found);
+    }
+    for options in all {
         if let Some(place) = options.get("auth_password").and_then(inline) {
             in_file(place, "auth_password", found);
         }

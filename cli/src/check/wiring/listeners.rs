@@ -78,8 +78,15 @@ pub fn warnings(wired: &Wired<'_>, region: &Region, found: &mut Vec<Finding>) {
         settings(listener, filter, found);
         leads_elsewhere(listener, setting(filter, "cluster"), found);
     }
+    let proxied = wired.own.proxied(listener);
+    proxied.iter().for_each(|cluster| bridge::servers(wired, region, cluster, true, found));
+    if proxied.is_empty()
+        && let Some(cluster) = wired.store(name).and_then(|picture| picture.cluster(name))
+    {
+        bridge::servers(wired, region, cluster, false, found);
+    }
     if region.topology == Topology::Single {
-        bridge::topology(wired, region, &wired.own.proxied(listener), found);
+        bridge::topology(wired, region, &proxied, found);
     }
 }
 

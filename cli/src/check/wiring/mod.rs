@@ -5,21 +5,24 @@
 //! |---|---|
 //! | `picture.rs` | the clusters and listeners of a file |
 //! | `bridge.rs` | the plugin's connection to Redis |
-//! //! | `edge.rs` | the HTTP connection manager that has the limiter |
+//! | `edge.rs` | the HTTP connection manager that has the limiter |
 //! | `listeners.rs` | the dynamic module's connection to Redis, and its clock |
 //! | `exposed.rs` | what leads clients to Redis, and passwords that others can read |
+//! | `shared.rs` | limiters that count in the same keys |
 
 mod bridge;
 mod edge;
 mod exposed;
 mod listeners;
 mod picture;
+mod shared;
 
 use crate::document::Node;
 use crate::finding::Finding;
 use crate::source::{Carrier, Kind, Limiter};
-pub use edge::authenticates;
+pub use edge::{CHOSEN_IN_SIDECAR, authenticates, reads_address};
 pub use picture::{Picture, inside};
+pub use shared::warnings as shared;
 use weir::config::Config;
 
 /// A limiter in Envoy's configuration, and what the files show around it.

@@ -3,8 +3,8 @@
 //! route, and has a copy of the plugins of its ApisixPluginConfig, so it counts by itself.
 
 use super::super::notes::{Note, Notes};
-use super::super::{Object, object, text};
-use super::{KINDS, OTHERS, of_consumer};
+use super::super::{CLASS, Object, object, text};
+use super::{KINDS, OTHERS, not_imported, of_consumer};
 use crate::document::{Content, Node, Place};
 use crate::source::Source as File;
 
@@ -48,6 +48,16 @@ pub fn standalone(files: &[File], notes: &mut Notes) -> Vec<Node> {
                 cluster.add(object, "global_rules", &object.name(), &object.name(), plugins);
             }
             "Ingress" => cluster.ingress(object),
+            // Of the objects of the Gateway API, the notes on the rest name the plugins that are imported elsewhere.
+            "PluginConfig" | "GatewayProxy" => {
+                for item in object.root.get("spec").map(|spec| spec.list("plugins")).unwrap_or_default() {
+                    let name = item.text_of("name");
+                    if OTHERS.contains(&name) {
+                        cluster.notes.read(item);
+                        cluster.notes.add(not_imported(object.file, item.place_of("name"), name));
+                    }
+                }
+            }
             "ApisixConsumer" | "Consumer" => {
                 for item in object.root.get("spec").map(|spec| spec.list("plugins")).unwrap_or_default() {
                     let name = item.text_of("name");
@@ -69,6 +79,12 @@ pub fn standalone(files: &[File], notes: &mut Notes) -> Vec<Node> {
     super::super::roots(&cluster.made, &["routes", "plugin_configs", "global_rules"], files.len())
 }
 
+/// The class of Ingresses that an object is of. Each class may have a gateway of its own.
+fn class(of: &Object<'_>) -> Option<Node> {
+    let class = of.root.at(&["spec", "ingressClassName"])?;
+    Some(text(class.place, class.text()?))
+}
+
 impl<'a> Cluster<'a, '_> {
     fn note(&mut self, of: &Object<'_>, place: Place, what: &str, why: impl Into<String>, instead: &str) {
         self.notes.add(Note::at(of.file, place.line, what, why, instead));
@@ -76,7 +92,8 @@ impl<'a> Cluster<'a, '_> {
 
     fn add(&mut self, of: &Object<'_>, list: &'static str, id: &str, name: &str, plugins: Node) {
         let place = of.root.place;
-        let fields = vec![("id", text(place, id)), ("name", text(place, name)), ("plugins", plugins)];
+        let mut fields = vec![("id", text(place, id)), ("name", text(place, name)), ("plugins", plugins)];
+        fields.extend(class(of).map(|class| (CLASS, class)));
         self.made.push((of.file, list, object(place, fields)));
     }
 
@@ -132,6 +149,7 @@ impl<'a> Cluster<'a, '_> {
         let name = format!("{}-{}", of.name(), rule.text_of("name"));
         let id = format!("{}/{}/{}", of.namespace(), of.metadata("name"), rule.text_of("name"));
         let mut fields = vec![(String::from("name"), place, text(place, &name))];
+        fields.extend(class(of).map(|class| (CLASS.to_owned(), class.place, class)));
         if let Some(tests) = rule.get("match") {
             self.notes.unread(of.file, tests, MATCH);
             let names = [("paths", "uris"), ("remoteAddrs", "remote_addrs")];

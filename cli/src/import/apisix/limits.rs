@@ -16,7 +16,7 @@ use crate::tree::{Map, Tree};
 use weir::limit::MAX_UNITS;
 
 /// The fields of a plugin that are imported, or that weir handles in its own way. weir's `store` replaces those for Redis.
-const KNOWN: &str = "count time_window window_type rate burst nodelay conn default_conn_delay only_use_default_delay key key_type rejected_code \
+pub const KNOWN: &str = "count time_window window_type rate burst nodelay conn default_conn_delay only_use_default_delay key key_type rejected_code \
     rejected_msg policy allow_degradation show_limit_quota_header group sync_interval _meta rules key_ttl redis_* sentinel_*";
 const RULE: &str = "count time_window conn burst key header_prefix";
 
@@ -91,7 +91,8 @@ impl<'n> Writer<'n> {
             made.push(("", limit.clone(), key));
             made.push(("-address", limit, others));
         }
-        if has_rest {
+        // Where it may degrade, APISIX lets such a request pass, too.
+        if has_rest && !plugin.config.is_true("allow_degradation") {
             let why =
                 "APISIX answers 500 to a request that has the key of no rule, and weir does not limit it";
             self.note(plugin, "rules", why, "");
@@ -191,6 +192,14 @@ impl<'n> Writer<'n> {
         let burst = self.number(plugin, "burst", NOT_NEGATIVE)?;
         let rate = plugin.config.get("rate").and_then(decimal).as_deref().and_then(fraction);
         let (count, seconds) = self.noted(plugin, "rate", rate)?;
+        let is_short = |rate: u64| burst.saturating_add(rate) < 1_000;
+        if plugin.config.text_of("policy").starts_with("redis")
+            && plugin.config.get("rate").and_then(thousandths).is_some_and(is_short)
+        {
+            let why = "since 3.15 APISIX forgets in Redis after burst ÷ rate + 1 seconds, and so admits a request in each such time; weir keeps to \
+                the rate";
+            self.note(plugin, "rate", why, "If clients need as much, write that as the rate");
+        }
         let mut limit = limit("requests", "leaky_bucket");
         limit.set("rate", rate_of(count, seconds));
         if plugin.config.is_true("nodelay") {
@@ -289,8 +298,8 @@ impl<'n> Writer<'n> {
                 self.note(plugin, "key", why, "Name in the `subject` what tells them apart, such as `route`");
             }
             if name == "consumer_name" {
-                let why = "APISIX counts what its authentication names, and an address without it; weir counts each credential, and those \
-                    without one together";
+                let why = "APISIX counts each consumer, and a request without a credential for the `anonymous_consumer`, or rejects it; weir \
+                    counts each credential, and requests without one together";
                 self.note(
                     plugin,
                     "key",

@@ -19,11 +19,12 @@ use super::credential::Places;
 use super::nginx::name_of;
 use super::notes::{Note, Notes, is_limit};
 use super::test::Test;
-use super::{Imported, Output};
+use super::{CLASS, Imported, Output, are_apart};
 use crate::document::{Node, Place};
 use crate::source::Source as File;
 use crate::tree::{Map, Tree};
 use limits::Writer;
+use routes::Entry;
 use weir::config::nearest;
 
 /// The files to import.
@@ -57,6 +58,21 @@ const AUTHENTICATION: [(&str, &str, &str); 8] = [
     ("key-auth", "apikey", "apikey"),
 ];
 
+/// Plugins that answer requests before those that limit: `cors` answers OPTIONS, and the others what they refuse.
+const BEFORE: [&str; 7] = [
+    "cors",
+    "ip-restriction",
+    "ua-restriction",
+    "referer-restriction",
+    "csrf",
+    "uri-blocker",
+    "consumer-restriction",
+];
+
+/// What is read of routes and services, beside their plugins, and of plugins that find consumers.
+const READ: &str = "uri uris host hosts remote_addr remote_addrs method methods priority status";
+const READ_OF_AUTHENTICATION: &str = "header query cookie _meta";
+
 /// A route, and what it takes from elsewhere.
 struct Route<'a> {
     file: usize,
@@ -76,6 +92,9 @@ struct Plugin<'a> {
     is_off: bool,
 }
 
+/// A plugin of any kind that runs: its file, its name and place, and its configuration.
+type Running<'a> = (usize, &'a str, Place, &'a Node);
+
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let files = super::read(&arguments.files, 0, &mut notes)?;
@@ -83,6 +102,12 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let dumped = dumped(&files, &mut notes);
     let mut roots = super::roots_of(&files, &made);
     roots.extend(dumped.iter().enumerate());
+    super::note_classes(&made, &mut notes);
+    if roots.iter().fold(false, |is_found, (file, root)| note_templates(*file, root, &mut notes) || is_found)
+    {
+        let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
+        return Err(super::nothing(&names, &notes, WHAT));
+    }
     let routes = all_routes(&roots, &mut notes);
     let run: Vec<Vec<Plugin<'_>>> = routes.iter().map(|route| run_by(route, &roots, &mut notes)).collect();
     let entries = routes::entries(&routes, &run, &mut notes);
@@ -95,18 +120,39 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let common = places(None, &[]);
     let places: Vec<Places> = routes.iter().zip(&run).map(|(route, run)| places(Some(route), run)).collect();
     let (none, nowhere) = (Places::default(), vec![Places::default(); places.len()]);
+    let answers: Vec<bool> = routes.iter().map(|route| answers_options(Some(route), &roots)).collect();
+    let answers = |route: Option<usize>| match route {
+        Some(route) => answers.get(route).copied().unwrap_or_default(),
+        None => answers_options(None, &roots),
+    };
+    let is_near = |route: usize, plugin: &Plugin<'_>| {
+        routes.get(route).is_some_and(|route| !are_apart(route.node, plugin.owner))
+    };
     let apart = |plugin: &Plugin<'_>, runs: &dyn Fn(usize) -> bool, rest: Option<&Places>| {
+        // Another class has a router of its own.
+        let is_own = |entry: &&Entry| plugin.owner.text_of(CLASS).is_empty() || is_near(entry.route, plugin);
+        let (mut entries, others): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(is_own);
+        entries.extend(others);
         if limits::is_by_consumer(plugin.config) {
-            apart(&entries, &places, runs, rest)
+            apart(&entries, (&places, rest), runs, &answers)
         } else {
-            apart(&entries, &nowhere, runs, rest.map(|_| &none))
+            apart(&entries, (&nowhere, rest.map(|_| &none)), runs, &answers)
         }
     };
     let mut found: Vec<(Plugin<'_>, Test, Places)> = Vec::new();
     // Global rules run beside the plugins of routes.
     for plugin in &global {
-        let groups = apart(plugin, &|_| true, Some(&common));
+        let groups = apart(plugin, &|route| is_near(route, plugin), Some(&common));
+        if !common.finds_consumers && groups.iter().any(|(_, places)| places.finds_consumers) {
+            let why =
+                "APISIX before 3.17 runs it before the authentication of routes, and so counts addresses";
+            let line = plugin.config.place_of("key").line;
+            notes.add(Note::at(plugin.file, line, "key", why, "For such a version, write `client_address`"));
+        }
         found.extend(groups.into_iter().map(|(requests, places)| (*plugin, requests, places)));
+    }
+    for (route, _) in routes.iter().zip(&run).filter(|(_, run)| !global.is_empty() || !run.is_empty()) {
+        note_before(route, &roots, &mut notes);
     }
     for (file, root) in &roots {
         note_metadata(*file, root, &mut notes);
@@ -156,10 +202,12 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     }
     let policies: Vec<Tree> = writer.finish().into_iter().map(Tree::from).collect();
     if policies.is_empty() {
-        return Err(super::nothing(&names, &notes, "plugin limit-count, limit-req or limit-conn"));
+        return Err(super::nothing(&names, &notes, WHAT));
     }
     Ok(Imported { configuration: Map::from([("policies", policies.into())]), files: names, notes })
 }
+
+const WHAT: &str = "plugin limit-count, limit-req or limit-conn";
 
 /// The lists in a configuration, by which keys in an answer of the Admin API begin.
 const LISTS: [&str; 6] =
@@ -173,7 +221,10 @@ fn dumped(files: &[File], notes: &mut Notes) -> Vec<Node> {
         .enumerate()
         .flat_map(|(file, of)| of.documents.iter().map(move |document| (file, document)))
     {
-        let lists = [document.list("list"), document.items(), core::slice::from_ref(document)];
+        // APISIX 2 has the objects in `node`.
+        let document = document.get("node").unwrap_or(document);
+        let own = core::slice::from_ref(document);
+        let lists = [document.list("list"), document.list("nodes"), document.items(), own];
         let entries = lists.into_iter().find(|list| !list.is_empty()).unwrap_or_default();
         for entry in entries {
             let value = entry.get("value").unwrap_or(entry);
@@ -187,6 +238,30 @@ fn dumped(files: &[File], notes: &mut Notes) -> Vec<Node> {
         }
     }
     super::roots(&made, &LISTS, files.len())
+}
+
+/// Notes the templates in what is read of a configuration, and returns whether there is one.
+fn note_templates(file: usize, root: &Node, notes: &mut Notes) -> bool {
+    const RENDER: &str = "Write its value into a copy of the file";
+    let mut note = |node: &Node, fields: &str| super::note_templates(file, node, fields, RENDER, notes);
+    let mut is_found = false;
+    let listed = |list: &str| root.list(list).iter();
+    let of_services = listed("services").flat_map(|service| service.list("routes"));
+    let owners =
+        listed("routes").chain(listed("services")).chain(listed("plugin_configs")).chain(of_services);
+    for owner in owners.clone() {
+        is_found |= note(owner, READ);
+    }
+    for owner in owners.chain(global_rules(root)) {
+        for (name, _, config) in owner.get("plugins").unwrap_or(owner).fields() {
+            if KINDS.contains(&name.as_str()) {
+                is_found |= note(config, limits::KNOWN);
+            } else if AUTHENTICATION.iter().any(|(known, ..)| known == name) {
+                is_found |= note(config, READ_OF_AUTHENTICATION);
+            }
+        }
+    }
+    is_found
 }
 
 /// The routes of all files: those of a service have it, and others name it.
@@ -263,8 +338,10 @@ fn of_all<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Plugin<'a>>
     for (file, root) in roots {
         for owner in global_rules(root) {
             for plugin in plugins(*file, owner, notes).into_iter().filter(|plugin| !plugin.is_off) {
-                if found.iter().any(|other| other.name == plugin.name) {
-                    let why = "two global rules have it: APISIX runs neither, and weir both";
+                let is_same =
+                    |other: &Plugin<'_>| other.name == plugin.name && !are_apart(other.owner, plugin.owner);
+                if found.iter().any(is_same) {
+                    let why = "two global rules have it: since 3.15 APISIX runs neither, and weir both";
                     notes.add(Note::at(*file, plugin.place.line, plugin.name, why, "Remove one"));
                 }
                 found.push(plugin);
@@ -275,12 +352,13 @@ fn of_all<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Plugin<'a>>
 }
 
 /// The requests of the routes that run a plugin, with the places in which authentication looks for their credential: those for which none runs
-/// come last, and APISIX counts an address there. `rest` are the places for requests without a route.
+/// come last, and APISIX counts an address there. `rest` are the places for requests without a route. `answers` says for which routes OPTIONS is
+/// answered before it counts.
 fn apart(
-    entries: &[routes::Entry],
-    places: &[Places],
+    entries: &[&Entry],
+    (places, rest): (&[Places], Option<&Places>),
     runs: &dyn Fn(usize) -> bool,
-    rest: Option<&Places>,
+    answers: &dyn Fn(Option<usize>) -> bool,
 ) -> Vec<(Test, Places)> {
     let mut kinds: Vec<&Places> = Vec::new();
     let of_routes = places.iter().enumerate().filter(|(route, _)| runs(*route)).map(|(_, places)| places);
@@ -290,35 +368,91 @@ fn apart(
         }
     }
     kinds.sort_by_key(|places| !places.finds_consumers);
-    let requests = |kind: &Places| {
-        let is_own = |route: usize| runs(route) && places.get(route) == Some(kind);
+    let part = |kind: &Places, of: &dyn Fn(Option<usize>) -> bool| {
+        let is_own = |route: usize| runs(route) && places.get(route) == Some(kind) && of(Some(route));
         // Where it is not known that a route has a request, another's limits stay.
         let known = entries.iter().filter(|entry| !entry.is_partial || is_own(entry.route));
         let known = known.map(|entry| (&entry.requests, is_own(entry.route)));
-        Test::first_match(known.chain(rest.map(|rest| (&Test::Always, rest == kind))))
+        Test::first_match(known.chain(rest.map(|rest| (&Test::Always, rest == kind && of(None)))))
+    };
+    let is_partial = |route: usize| entries.iter().any(|entry| entry.route == route && entry.is_partial);
+    let requests = |kind: &Places| {
+        let all = part(kind, &|_| true);
+        let is_all =
+            (0..places.len()).filter(|route| runs(*route)).map(Some).chain(rest.map(|_| None)).all(answers);
+        let answered = if is_all {
+            all.clone()
+        } else {
+            part(kind, &|route| answers(route) && !route.is_some_and(is_partial))
+        };
+        super::without(all, answered, Test::Method(vec![String::from("OPTIONS")]))
     };
     kinds.into_iter().map(|kind| (requests(kind), kind.clone())).collect()
+}
+
+/// The plugins that run for a route, or for requests without one: those of global rules, and then its own. The most particular of a name hides
+/// others.
+fn running<'a>(route: Option<&Route<'a>>, roots: &[(usize, &'a Node)]) -> [Vec<Running<'a>>; 2] {
+    let own: Vec<(usize, &Node)> = route.into_iter().flat_map(|route| owners(route, roots)).collect();
+    let is_near = |owner: &&Node| route.is_none_or(|route| !are_apart(route.node, owner));
+    let global: Vec<(usize, &Node)> = roots
+        .iter()
+        .flat_map(|(file, root)| {
+            global_rules(root).into_iter().filter(is_near).map(move |owner| (*file, owner))
+        })
+        .collect();
+    [global, own].map(|owners| {
+        let mut found: Vec<Running<'a>> = Vec::new();
+        for (file, owner) in owners {
+            // Of two of one name in an object, the last counts.
+            for (name, place, config) in owner.get("plugins").unwrap_or(owner).fields().iter().rev() {
+                if found.iter().all(|(_, other, ..)| other != name) {
+                    found.push((file, name, *place, config));
+                }
+            }
+        }
+        found.retain(|(.., config)| !is_off(config));
+        found
+    })
+}
+
+/// True if `cors` answers OPTIONS of a route before anything counts it.
+fn answers_options(route: Option<&Route<'_>>, roots: &[(usize, &Node)]) -> bool {
+    running(route, roots).iter().flatten().any(|(_, name, ..)| *name == "cors")
+}
+
+/// Notes the plugins that answer requests of a route before APISIX counts them.
+fn note_before(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) {
+    let running = running(Some(route), roots);
+    let refuses =
+        |name: &str| BEFORE.contains(&name) || AUTHENTICATION.iter().any(|(known, ..)| *known == name);
+    for (file, name, place, config) in running.iter().flatten().filter(|(_, name, ..)| refuses(name)) {
+        if config.get("anonymous_consumer").is_some() {
+            continue;
+        }
+        let (why, instead) = if *name == "cors" {
+            (
+                "APISIX answers OPTIONS before it limits, so the policies do not count it",
+                "Let Envoy's filter cors stand before weir; else such requests reach the upstream without a limit",
+            )
+        } else {
+            (
+                "APISIX does not count the requests that it refuses, and weir counts them",
+                "Let a filter of Envoy that refuses them stand before weir",
+            )
+        };
+        notes.add(Note::at(*file, place.line, name, why, instead));
+    }
 }
 
 /// Returns the places in which the plugins of a route, and those of global rules, look for a credential. The last one that runs names the
 /// consumer; those of a route run after global ones.
 fn places<'a>(route: Option<&Route<'a>>, roots: &[(usize, &'a Node)], notes: &mut Notes) -> Places {
-    let own: Vec<(usize, &Node)> = route.into_iter().flat_map(|route| owners(route, roots)).collect();
-    let global: Vec<(usize, &Node)> = roots
-        .iter()
-        .flat_map(|(file, root)| global_rules(root).into_iter().map(move |owner| (*file, owner)))
-        .collect();
-    let fields = |(file, owner): &(usize, &'a Node)| {
-        let file = *file;
-        owner.get("plugins").unwrap_or(owner).fields().iter().map(move |field| (file, field))
-    };
     let mut run = Vec::new();
-    for owners in [global, own] {
-        let all: Vec<_> = owners.iter().flat_map(fields).collect();
-        // The most particular of a name hides others.
+    for all in running(route, roots) {
         let of_name = |row: &(&'static str, &'static str, &'static str)| {
-            let (file, (_, place, config)) = all.iter().find(|(_, (name, ..))| name == row.0)?;
-            (!is_off(config)).then_some((*row, *file, *place, config))
+            let (file, _, place, config) = *all.iter().find(|(_, name, ..)| *name == row.0)?;
+            Some((*row, file, place, config))
         };
         run.extend(AUTHENTICATION.iter().filter_map(of_name));
     }
@@ -374,8 +508,15 @@ fn is_off(config: &Node) -> bool {
 fn plugins<'a>(file: usize, owner: &'a Node, notes: &mut Notes) -> Vec<Plugin<'a>> {
     let fields = owner.get("plugins").unwrap_or(owner).fields();
     let mut found = Vec::new();
-    for (name, place, config) in fields {
+    for (number, (name, place, config)) in fields.iter().enumerate() {
         let is_off = is_off(config);
+        let mut later = fields.iter().skip(number.saturating_add(1));
+        if KINDS.contains(&name.as_str()) && later.any(|(other, ..)| other == name) {
+            notes.read(config);
+            let why = "the object has it twice, and APISIX and weir read the last one";
+            notes.add(Note::at(file, place.line, name, why, "Remove one"));
+            continue;
+        }
         // A name that has a limit's name in it is in the notes on the rest.
         let meant = nearest(name, KINDS.into_iter()).filter(|_| !is_limit(name));
         if let Some(meant) = meant {
@@ -384,8 +525,7 @@ fn plugins<'a>(file: usize, owner: &'a Node, notes: &mut Notes) -> Vec<Plugin<'a
             notes.add(Note::at(file, place.line, name, why, instead));
         }
         if OTHERS.contains(&name.as_str()) {
-            let why = "this plugin is not imported";
-            notes.add(Note::at(file, place.line, name, why, "Write the policy by hand"));
+            notes.add(not_imported(file, *place, name));
             notes.read(config);
         }
         if name == "real-ip" && !is_off {
@@ -415,6 +555,10 @@ fn note_metadata(file: usize, root: &Node, notes: &mut Notes) {
         let why = "weir's headers have its own names";
         notes.add(Note::at(file, place.line, name, why, "Choose them by `response: {headers}`"));
     }
+}
+
+fn not_imported(file: usize, place: Place, plugin: &str) -> Note {
+    Note::at(file, place.line, plugin, "this plugin is not imported", "Write the policy by hand")
 }
 
 fn of_consumer(file: usize, place: Place, plugin: &str) -> Note {

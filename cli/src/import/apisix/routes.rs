@@ -12,7 +12,7 @@ use crate::tree::{Map, Tree};
 use weir::request::client_ip::Network;
 
 /// The fields of a route that are imported, or that do not say which requests have it.
-const ROUTE: &str = "id name desc description labels uri uris host hosts remote_addr remote_addrs method methods vars exprs filter_func priority plugins \
+const ROUTE: &str = "id name -class desc description labels uri uris host hosts remote_addr remote_addrs method methods vars exprs filter_func priority plugins \
     status service_id service_protocol plugin_config_id upstream upstream_id timeout enable_websocket create_time update_time";
 
 /// The same of a service.

@@ -6,8 +6,9 @@ use core::cmp::Reverse;
 use super::super::Object;
 use super::super::notes::{Note, Notes};
 use super::super::ratelimit::{
-    is_where, note_chosen, note_differences, note_patched, note_selector, number, patched, percent, rank,
-    routes, typed,
+    Change, Scope, changes_filter, clusters, is_where, note_chosen, note_cluster, note_differences,
+    note_other, note_patched, note_selector, note_unreadable, number, only_cluster, percent, place, rank,
+    replaced_filter, routes, typed,
 };
 use super::super::status::of_rejections;
 use super::super::test::Test;
@@ -45,40 +46,51 @@ struct Found<'a> {
 /// document.
 pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
     let (mut all, mut patches, mut places, mut limited) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let filters = Filters::of(objects, writer.notes);
+    let (filters, mut changes) = (Filters::of(objects, writer.notes), Changes::default());
     for (number, object) in objects.iter().enumerate() {
         let is_patch = object.kind() == "EnvoyFilter";
         let name = if is_patch { object.metadata("name") } else { "all" };
         let root = object.root;
         let mut found = Found { file: object.file, name, root, filters: Vec::new(), own: Vec::new() };
         let known = patches.len();
+        let has_settings = |patches: &[Patch<'_>], known: usize| {
+            patches.iter().skip(known).any(|patch| patch.filter.is_some())
+        };
         object.root.walk(&mut |node| {
             let config = filter_in(node, writer.notes).filter(|config| !filters.is_chosen(config));
-            let (filter, is_disabled) = (node.text_of("name"), node.is_true("disabled"));
+            if is_patch {
+                changes.read(object, node, &filters, writer.notes);
+            }
+            if let Some(config) = config.filter(|config| changes.are_partial(config)) {
+                return writer.notes.read(config);
+            }
+            let (filter, is_disabled) = (node.text_of("name"), node.truth("disabled") == Some(true));
             found.filters.extend(config.map(|config| (filter, config, is_disabled)));
-            let is_table = !node.list("virtual_hosts").is_empty();
-            let own = if is_table { of_table(object.file, node, &filters, writer.notes) } else { Vec::new() };
+            let hosts = node.each("virtual_hosts");
+            let own = of_table(object.file, (Some(node), hosts), &filters, writer.notes);
             note_listener(object.file, node, !own.is_empty(), &mut places, writer.notes);
             found.own.extend(own);
             if is_patch && let Some(value) = node.at(&["patch", "value"]) {
                 let known = patches.len();
                 patch((object.file, number), node, &filters, &mut patches, writer);
-                if patches.len() > known || filter_in(value, writer.notes).is_some() {
+                if has_settings(&patches, known) || filter_in(value, writer.notes).is_some() {
                     limited.push((object.file, root, node));
                 }
             }
         });
-        if is_patch && !(found.filters.is_empty() && found.own.is_empty() && patches.len() == known) {
+        let has_none = found.filters.is_empty() && found.own.is_empty() && !has_settings(&patches, known);
+        if is_patch && !has_none {
             note_selector(object.root, object.file, writer.notes);
         }
         all.push(found);
     }
     note_differences(&limited, writer.notes);
+    changes.apply(&mut all, writer.notes);
     let requests = selected(&patches, &all, &filters);
     for (patch, requests) in patches.iter().zip(requests) {
-        if let Some(found) = all.get_mut(patch.object) {
+        if let (Some(found), Some(filter)) = (all.get_mut(patch.object), patch.filter) {
             let name = found.name.to_owned();
-            found.own.push(Own { filter: patch.filter, config: patch.config, requests, name });
+            found.own.push(Own { filter, config: patch.config, requests, name });
         }
     }
     let rest = |of: &Found<'_>, filter: &str| {
@@ -90,26 +102,26 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
     let rests: Vec<Vec<Test>> = rests.collect();
     // What Envoy has (`/config_dump`) names each of them twice.
     let mut seen = Vec::new();
-    let mut is_new = |config: &Node, requests: &Test| {
-        let one = (config.json(), requests.clone());
+    let mut is_new = |config: &Node, requests: &Test, root: &Node| {
+        let one = (config.json(), requests.clone(), place(root));
         let is_new = !seen.contains(&one);
         seen.push(one);
         is_new
     };
-    for (Found { file, name, filters, own, .. }, rests) in all.into_iter().zip(rests) {
+    for (Found { file, name, filters, own, root }, rests) in all.into_iter().zip(rests) {
         for ((_, filter, is_disabled), rest) in filters.into_iter().zip(rests) {
             writer.notes.read(filter);
             if is_disabled {
                 let why = "the filter is disabled where a route has no settings of its own, so its own are not imported";
                 writer.note(file, filter, "token_bucket", why, "");
-            } else if is_new(filter, &rest) {
+            } else if is_new(filter, &rest, root) {
                 policy(file, filter, (name, &rest), writer);
             }
         }
         for Own { config, requests, name, .. } in own {
             let Some(config) = config else { continue };
             writer.notes.read(config);
-            if is_new(config, &requests) {
+            if is_new(config, &requests, root) {
                 policy(file, config, (&name, &requests), writer);
             }
         }
@@ -181,6 +193,57 @@ impl<'a> Filters<'a> {
     }
 }
 
+/// What patches of Istio change in filters that are elsewhere.
+#[derive(Default)]
+struct Changes<'a> {
+    /// Settings that are not all that a filter needs.
+    partial: Vec<*const Node>,
+    /// The names of the other filters, with the new settings and their EnvoyFilter.
+    whole: Vec<(&'a str, &'a Node, &'a Node)>,
+}
+
+impl<'a> Changes<'a> {
+    fn read(&mut self, object: &Object<'a>, patch: &'a Node, filters: &Filters<'_>, notes: &mut Notes) {
+        let value = patch.at(&["patch", "value"]);
+        let config = value.and_then(|value| filter_in(value, notes));
+        if value.is_some() && config.is_none() {
+            return;
+        }
+        let is_whole = config.is_some_and(|config| {
+            let bucket = config.get("token_bucket");
+            bucket.is_some_and(|bucket| bucket.get("max_tokens").is_some() && interval(bucket).is_some())
+                && ["filter_enabled", "filter_enforced"].iter().all(|field| percent(config, field).is_some())
+        });
+        let replaced = config.and_then(|config| {
+            Some((replaced_filter(patch, is_whole, object.file, notes)?, config, object.root))
+        });
+        if let Some(replaced) = replaced {
+            self.whole.push(replaced);
+        } else if changes_filter(patch, object.file, &filters.names, notes) {
+            self.partial.extend(config.map(core::ptr::from_ref));
+        }
+    }
+
+    fn are_partial(&self, config: &Node) -> bool {
+        self.partial.contains(&core::ptr::from_ref(config))
+    }
+
+    /// Leaves out the filters that have new settings.
+    fn apply(&self, all: &mut [Found<'_>], notes: &mut Notes) {
+        for Found { filters, root, .. } in all {
+            filters.retain(|(name, config, _)| {
+                let is_new = self.whole.iter().any(|(_, new, _)| core::ptr::eq(*new, *config));
+                let is_old = |(of, _, by): &(&str, &Node, &Node)| of == name && is_where(by, root);
+                let is_left_out = !is_new && self.whole.iter().any(is_old);
+                if is_left_out {
+                    notes.read(config);
+                }
+                !is_left_out
+            });
+        }
+    }
+}
+
 /// The types of Envoy that let a matcher choose if a filter runs, or which one.
 fn chooser(config: &Node) -> Option<&Node> {
     let (kind, inner) = typed(config);
@@ -197,7 +260,7 @@ fn note_listener(
     places: &mut Vec<(bool, serde_json::Value)>,
     notes: &mut Notes,
 ) {
-    let mut configs = node.list("http_filters").iter().filter_map(|filter| filter.get("typed_config"));
+    let mut configs = node.each("http_filters").iter().filter_map(|filter| filter.get("typed_config"));
     if is_table || configs.any(|config| settings(config, notes).is_some()) {
         let place = (is_table, node.json());
         let is_second = places.iter().any(|other| other.0 == is_table && *other != place);
@@ -241,7 +304,7 @@ fn all_settings<'a>(
         let is_wrapped = config.type_name() == "FilterConfig";
         let inner = config.get("config").filter(|_| is_wrapped);
         let found = settings(inner.unwrap_or(config), notes).filter(|config| !filters.is_chosen(config));
-        let is_disabled = is_wrapped && config.is_true("disabled");
+        let is_disabled = is_wrapped && config.truth("disabled") == Some(true);
         let is_filter = name.contains("local_ratelimit") || filters.names.contains(&name.as_str());
         let is_it = found.is_some() || is_disabled && is_filter;
         if is_it {
@@ -252,24 +315,49 @@ fn all_settings<'a>(
     configs.iter().filter_map(of).collect()
 }
 
+/// The settings at a route: those of its only cluster replace its own. A note says if several clusters have some.
+fn of_route<'a>(
+    file: usize,
+    route: &'a Node,
+    filters: &Filters<'_>,
+    notes: &mut Notes,
+) -> Vec<(&'a str, Option<&'a Node>)> {
+    let only = only_cluster(route);
+    for cluster in if only.is_none() { clusters(route) } else { &[] } {
+        if !all_settings(cluster, filters, notes).is_empty() {
+            note_cluster(cluster, file, notes);
+        }
+    }
+    let mut found = only.map(|cluster| all_settings(cluster, filters, notes)).unwrap_or_default();
+    let mut own = all_settings(route, filters, notes);
+    own.retain(|(filter, _)| found.iter().all(|(closer, _)| !filters.may_be_one(closer, filter)));
+    found.extend(own);
+    found
+}
+
 /// The settings in a table of routes: those of a route replace those of its virtual host, and these those of the table.
-fn of_table<'a>(file: usize, table: &'a Node, filters: &Filters<'_>, notes: &mut Notes) -> Vec<Own<'a>> {
+fn of_table<'a>(
+    file: usize,
+    (table, hosts): (Option<&'a Node>, &'a [Node]),
+    filters: &Filters<'_>,
+    notes: &mut Notes,
+) -> Vec<Own<'a>> {
     let (mut own, mut by_match): (Vec<Own<'_>>, Option<Vec<Vec<Test>>>) = (Vec::new(), None);
     // Several routes may have one name, also in different virtual hosts.
-    let all_routes = || table.list("virtual_hosts").iter().flat_map(|host| host.list("routes"));
+    let all_routes = || hosts.iter().flat_map(|host| host.each("routes"));
     let is_repeated =
         |name: &str| all_routes().filter(|route| route.text_of("name") == name).nth(1).is_some();
-    for (place, host) in table.list("virtual_hosts").iter().enumerate() {
+    for (place, host) in hosts.iter().enumerate() {
         let above = own.len();
-        for (number, route) in host.list("routes").iter().enumerate() {
-            for (filter, config) in all_settings(route, filters, notes) {
+        for (number, route) in host.each("routes").iter().enumerate() {
+            for (filter, config) in of_route(file, route, filters, notes) {
                 let mut name = route.text_of("name").to_owned();
                 let requests = if name.is_empty() || is_repeated(&name) {
                     // Envoy does not say which route it is, so its `match` does.
                     if name.is_empty() {
                         name = format!("{}-route", host.text_of("name"));
                     }
-                    let tests = by_match.get_or_insert_with(|| routes(table, file, notes));
+                    let tests = by_match.get_or_insert_with(|| routes(hosts, file, notes));
                     tests.get(place).and_then(|tests| tests.get(number)).cloned().unwrap_or(Test::NEVER)
                 } else {
                     attribute(["xds", "route_name"], "exact", &name)
@@ -287,7 +375,8 @@ fn of_table<'a>(file: usize, table: &'a Node, filters: &Filters<'_>, notes: &mut
         }
     }
     let level = own.len();
-    for (filter, config) in all_settings(table, filters, notes) {
+    let table = table.filter(|_| !hosts.is_empty());
+    for (filter, config) in table.map(|table| all_settings(table, filters, notes)).unwrap_or_default() {
         let requests = filters.rest(own.iter().take(level), filter);
         own.push(Own { filter, config, requests, name: String::from("routes") });
     }
@@ -295,14 +384,17 @@ fn of_table<'a>(file: usize, table: &'a Node, filters: &Filters<'_>, notes: &mut
 }
 
 /// The settings that a patch of Istio gives to routes or virtual hosts. Empty names stand for all.
+#[derive(Clone)]
 struct Patch<'a> {
     /// The number of its document.
     object: usize,
-    node: &'a Node,
-    filter: &'a str,
+    rank: u8,
+    /// None for what a route or a virtual host that it adds takes from others.
+    filter: Option<&'a str>,
     config: Option<&'a Node>,
     host: &'a str,
     route: &'a str,
+    scope: Scope,
 }
 
 fn patch<'a>(
@@ -313,12 +405,38 @@ fn patch<'a>(
     writer: &mut Writer<'_>,
 ) {
     let Some(value) = node.at(&["patch", "value"]) else { return };
-    let host = node.at(&["match", "routeConfiguration", "vhost"]);
-    let route = host.and_then(|host| host.get("route"));
-    let name = |of: Option<&'a Node>| of.map(|of| of.text_of("name")).unwrap_or_default();
-    for (filter, config) in all_settings(value, filters, writer.notes) {
+    let change = Change::of(node);
+    let is_host = change == Change::Add && rank(node) == 1;
+    let hosts = if is_host { core::slice::from_ref(value) } else { &[] };
+    let inner = of_table(file, (None, hosts), filters, writer.notes);
+    let own = if is_host { Vec::new() } else { of_route(file, value, filters, writer.notes) };
+    let has_none = inner.is_empty() && own.is_empty();
+    if has_none && change != Change::Add {
+        return;
+    }
+    if change == Change::Other {
+        return note_other(node, file, writer.notes);
+    }
+    // Of a route that is added without settings, the requests matter.
+    let mut unused = Notes::default();
+    let scope = Scope::of(node, file, if has_none { &mut unused } else { writer.notes });
+    if !has_none {
         note_patched(node, file, writer.notes);
-        found.push(Patch { object, node, filter, config, host: name(host), route: name(route) });
+    }
+    let host = node.at(&["match", "routeConfiguration", "vhost"]);
+    let route = if scope.is_new { Some(value) } else { host.and_then(|host| host.get("route")) };
+    let (host, route) = if is_host { (Some(value), None) } else { (host, route) };
+    let [host, route] = [host, route].map(|of| of.map(|of| of.text_of("name")).unwrap_or_default());
+    let new = Patch { object, rank: rank(node), filter: None, config: None, host, route, scope };
+    let settings = own.into_iter().map(|(filter, config)| (filter, config, Test::Always));
+    let inner = inner.into_iter().map(|own| (own.filter, own.config, own.requests));
+    for (filter, config, requests) in settings.chain(inner) {
+        let Scope { own, taken, is_new } = new.scope.clone();
+        let scope = Scope { own: requests.clone().and(own), taken: requests.and(taken), is_new };
+        found.push(Patch { filter: Some(filter), config, scope, ..new });
+    }
+    if new.scope.is_new {
+        found.push(new);
     }
 }
 
@@ -329,26 +447,34 @@ fn selected(patches: &[Patch<'_>], all: &[Found<'_>], filters: &Filters<'_>) -> 
         let objects = all.get(one.object).zip(all.get(other.object));
         objects.is_some_and(|(one, other)| is_where(one.root, other.root))
     };
-    let requests = |of: &Patch<'_>| patched(of.node);
     let are_one = |one: &str, other: &str| one == other || one.is_empty() || other.is_empty();
-    let all = patches.iter().enumerate().map(|(number, own)| {
+    let requests = |(number, own): (usize, &Patch<'_>)| {
         let wins = |(other_number, other): &(usize, &Patch<'_>)| {
-            (Reverse(rank(other.node)), *other_number) > (Reverse(rank(own.node)), number)
-                && filters.may_be_one(other.filter, own.filter)
+            let is_same = other.filter.zip(own.filter).is_some_and(|(one, of)| filters.may_be_one(one, of));
+            let is_later = (Reverse(other.rank), *other_number) > (Reverse(own.rank), number);
+            // Istio patches what exists before it adds.
+            let is_apart = other.scope.is_new && other.filter.is_none() && other.rank >= own.rank;
+            let is_closer = if other.scope.is_new { other.rank < own.rank } else { is_later };
+            !own.scope.is_new
+                && (is_apart || is_closer && is_same)
                 && are_one(other.host, own.host)
                 && are_one(other.route, own.route)
                 && is_where(other, own)
         };
-        let others = Test::any_of(patches.iter().enumerate().filter(wins).map(|(_, of)| requests(of)));
-        requests(own).and(others.negated())
-    });
-    all.collect()
+        let others = || patches.iter().enumerate().filter(wins).map(|(_, other)| &other.scope.taken);
+        if others().any(|taken| *taken == own.scope.own) {
+            return Test::NEVER;
+        }
+        own.scope.own.clone().and(Test::any_of(others().cloned()).negated())
+    };
+    patches.iter().enumerate().map(requests).collect()
 }
 
 fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &mut Writer<'_>) {
     writer.notes.unread(file, config, KNOWN);
+    note_unreadable(writer.notes, file, config);
     for field in ["descriptors", "rate_limits"] {
-        if !config.list(field).is_empty() {
+        if !config.each(field).is_empty() {
             let why = "limits by descriptors are not imported here";
             writer.note(
                 file,
@@ -410,6 +536,7 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
         ("interval", interval.into()),
     ]);
     made.set("limits", vec![Tree::from(limit)]);
+    made.set("on_failure", "local");
     if enforced == 0 {
         made.set("mode", "shadow");
     }
@@ -425,7 +552,8 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
         Ok(None) => {}
         Err(why) => writer.note(file, config, "status", why, "Write the number"),
     }
-    let has_headers = config.text_of("enable_x_ratelimit_headers") == "DRAFT_VERSION_03";
+    let headers = config.get("enable_x_ratelimit_headers").and_then(Node::text_or_number);
+    let has_headers = headers.is_some_and(|headers| ["DRAFT_VERSION_03", "1"].contains(&headers.as_str()));
     response.set("headers", if has_headers { "x_ratelimit" } else { "none" });
     made.set("response", response);
     writer.made.push(made);
@@ -433,7 +561,7 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
 
 /// Notes settings that weir does not support, where they are not the default.
 fn note_others(file: usize, config: &Node, writer: &mut Writer<'_>) {
-    if !config.list("response_headers_to_add").is_empty() {
+    if !config.each("response_headers_to_add").is_empty() {
         let why = "weir adds no headers of one's own to a rejection";
         let instead = "Envoy's `local_reply_config` adds headers by the status";
         writer.note(file, config, "response_headers_to_add", why, instead);
@@ -444,8 +572,8 @@ fn note_others(file: usize, config: &Node, writer: &mut Writer<'_>) {
         writer.note(file, config, "stage", why, "");
     }
     let name = "always_consume_default_token_bucket";
-    let has_descriptors = !config.list("descriptors").is_empty();
-    if has_descriptors && config.get(name).is_some() && !config.is_true(name) {
+    let has_descriptors = !config.each("descriptors").is_empty();
+    if has_descriptors && config.truth(name) == Some(false) {
         let why = "requests with a limit by descriptors do not count in Envoy's `token_bucket`, and do in the policy";
         writer.note(file, config, name, why, "Exclude them in its `match`");
     }

@@ -19,6 +19,7 @@ use clap::Args;
 
 use super::nginx::{name_of, unique};
 use super::notes::{Note, Notes};
+use super::ratelimit;
 use super::test::Test;
 use super::{Imported, Output};
 use crate::document::Node;
@@ -50,8 +51,9 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         ["BackendTrafficPolicy", "ClientTrafficPolicy", "RateLimitPolicy", "TokenRateLimitPolicy"]
             .contains(&kind)
     };
-    let (of_policies, others): (Vec<_>, Vec<_>) =
+    let (of_policies, mut others): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| is_policy(object.kind()));
+    ratelimit::sort(&mut others);
     for object in of_policies {
         match object.kind() {
             "ClientTrafficPolicy" => traffic::note_headers(object.file, object.root, &mut writer),
@@ -105,7 +107,7 @@ impl Writer<'_> {
 }
 
 /// A test on an attribute of Envoy.
-fn attribute(path: [&str; 2], field: &str, text: &str) -> Test {
+pub fn attribute(path: [&str; 2], field: &str, text: &str) -> Test {
     let path: Vec<Tree> = path.into_iter().map(Tree::from).collect();
     Test::Value("attribute", Map::from([("path", path.into()), (field, text.into())]))
 }

@@ -337,6 +337,9 @@ fn policy(
         own.set("algorithm", "fixed_window").set("limit", units.max(1)).set("window", window);
     }
     made.set("limits", vec![Tree::from(own)]);
+    if is_local {
+        made.set("on_failure", "local");
+    }
     if !is_local {
         cost(file, rule.node, &mut made, writer);
     } else if rule.node.get("cost").is_some() {

@@ -4,8 +4,8 @@
 //! for each route, or for each port of a Service, by itself.
 
 use super::super::notes::{Note, Notes};
-use super::super::{Object, object, text, texts};
-use super::{AUTHENTICATION, KINDS, OTHERS};
+use super::super::{CLASS, Object, object, text, texts};
+use super::{KINDS, OTHERS, is_read};
 use crate::document::{Content, Node, Place};
 use crate::source::Source as File;
 
@@ -39,6 +39,7 @@ struct Cluster<'a, 'n> {
     idle: Vec<(usize, String)>,
     /// The Ingresses of other controllers.
     others: Vec<Object<'a>>,
+    bindings: Vec<Object<'a>>,
     notes: &'n mut Notes,
 }
 
@@ -50,11 +51,12 @@ pub fn declarative(files: &[File], notes: &mut Notes) -> Vec<Node> {
     let others =
         all.iter().filter(|object| object.kind() == "Ingress" && !is_kongs(object)).copied().collect();
     let (made, services, scopes, idle) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut cluster = Cluster { plugins, made, services, scopes, idle, others, notes };
+    let bindings = all.iter().filter(|object| object.kind() == "KongPluginBinding").copied().collect();
+    let mut cluster = Cluster { plugins, made, services, scopes, idle, others, bindings, notes };
     for object in &all {
         match object.kind() {
             "Ingress" if is_kongs(object) => cluster.ingress(object),
-            "HTTPRoute" => cluster.http_route(object),
+            "HTTPRoute" if has_kongs(object) || !is_foreign(object, &all) => cluster.http_route(object),
             "KongConsumer" => cluster.consumer(object, "consumer"),
             "KongConsumerGroup" => cluster.consumer(object, "consumer_group"),
             _ => {}
@@ -84,8 +86,30 @@ pub fn declarative(files: &[File], notes: &mut Notes) -> Vec<Node> {
 
 /// False if the Ingress names the class of another controller, and nothing of Kong.
 fn is_kongs(ingress: &Object<'_>) -> bool {
-    class(ingress).is_none_or(|class| class.contains("kong"))
-        || ingress.annotations().iter().any(|(name, ..)| name.starts_with("konghq.com/"))
+    class(ingress).is_none_or(|class| class.contains("kong")) || has_kongs(ingress)
+}
+
+/// True if an object has an annotation of Kong.
+fn has_kongs(of: &Object<'_>) -> bool {
+    of.annotations().iter().any(|(name, ..)| name.starts_with("konghq.com/"))
+}
+
+/// True if the files have each parent of an HTTPRoute, and all are Gateways of other controllers.
+fn is_foreign(route: &Object<'_>, all: &[Object<'_>]) -> bool {
+    let find = |kind: &str, namespace: Option<&str>, name: &str| {
+        let is = |of: &&Object<'_>| of.kind() == kind && of.metadata("name") == name;
+        all.iter().filter(is).find(|of| namespace.is_none_or(|namespace| of.namespace() == namespace))
+    };
+    let is_others = |parent: &Node| {
+        let namespace = Some(parent.text_of("namespace")).filter(|name| !name.is_empty());
+        let namespace = namespace.unwrap_or(route.namespace());
+        let gateway = find("Gateway", Some(namespace), parent.text_of("name"))?;
+        let class = find("GatewayClass", None, gateway.root.at(&["spec", "gatewayClassName"])?.text()?)?;
+        let controller = class.root.at(&["spec", "controllerName"])?.text()?;
+        Some(!controller.starts_with("konghq.com/"))
+    };
+    let parents = route.root.get("spec").map(|spec| spec.list("parentRefs")).unwrap_or_default();
+    !parents.is_empty() && parents.iter().all(|parent| is_others(parent) == Some(true))
 }
 
 fn class<'a>(ingress: &Object<'a>) -> Option<&'a str> {
@@ -293,6 +317,7 @@ impl<'a> Cluster<'a, '_> {
             ];
             let priority = of.annotation("konghq.com/regex-priority");
             fields.extend(priority.map(|(_, value)| ("regex_priority", value.clone())));
+            fields.extend(class(of).map(|class| (CLASS, text(place, class))));
             self.made.push((of.file, "routes", object(place, fields)));
         }
     }
@@ -312,7 +337,17 @@ impl<'a> Cluster<'a, '_> {
     }
 
     /// Says why a plugin is for nothing, and what to do.
-    fn unused(&self, plugin: usize) -> (String, &'static str) {
+    fn unused(&self, plugin: usize, of: &Object<'_>) -> (String, &'static str) {
+        let names = |binding: &Object<'_>| {
+            let name = binding.root.at(&["spec", "pluginRef", "name"]).and_then(Node::text);
+            binding.namespace() == of.namespace() && name == Some(of.metadata("name"))
+        };
+        if let Some(binding) = self.bindings.iter().find(|binding| names(binding)) {
+            let name = binding.metadata("name");
+            let why =
+                format!("the KongPluginBinding {name:?} names it, which is not read, so it is not imported");
+            return (why, "Import what `deck gateway dump` prints");
+        }
         let Some((_, service)) = self.idle.iter().find(|(number, _)| *number == plugin) else {
             let why = "no route, Service or consumer in these files names it in `konghq.com/plugins`, so it is not imported";
             return (why.to_owned(), "If other files do, import them, too");
@@ -336,7 +371,7 @@ impl<'a> Cluster<'a, '_> {
         let Some(of) = self.plugins.get(number).copied() else { return };
         let (kind, place) = (of.root.text_of("plugin"), of.root.place_of("plugin"));
         let (is_limit, is_other) = (KINDS.contains(&kind), OTHERS.contains(&kind));
-        if !is_limit && !is_other && AUTHENTICATION.iter().all(|(name, ..)| *name != kind) {
+        if !is_other && !is_read(kind) {
             return;
         }
         self.notes.read(of.root);
@@ -351,7 +386,7 @@ impl<'a> Cluster<'a, '_> {
         let global = of.root.at(&["metadata", "labels", "global"]).and_then(Node::text_or_number);
         let is_global = of.kind() == "KongClusterPlugin" && global.as_deref() == Some("true");
         scopes.extend((is_global || is_other && scopes.is_empty()).then_some(None));
-        let unused = self.unused(number);
+        let unused = self.unused(number, &of);
         let (why, instead) = match () {
             () if of.root.is_true("disabled") => ("it is off (`disabled`), so it is not imported", ""),
             () if of.root.get("configFrom").is_some() => {
@@ -376,7 +411,10 @@ impl<'a> Cluster<'a, '_> {
             })
             .collect();
         for scope in scopes {
-            let scope = scope.map(|(kind, name)| (kind.to_owned(), place, text(place, &name)));
+            // A global one is for its class.
+            let scope = scope
+                .or_else(|| Some((CLASS, class(&of)?.to_owned())))
+                .map(|(kind, name)| (kind.to_owned(), place, text(place, &name)));
             let fields = fields.iter().cloned().chain(scope).collect();
             self.made.push((of.file, "plugins", Node::new(place, Content::Object(fields))));
         }

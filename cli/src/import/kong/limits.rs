@@ -2,7 +2,7 @@
 //! The limits of a plugin, and the keys by which it counts.
 
 use super::super::credential::Places;
-use super::super::nginx::unique;
+use super::super::nginx::{SKELETON, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
 use super::super::{body, thousandths};
@@ -22,12 +22,16 @@ const PERIODS: [(&str, &str, &str); 6] = [
     ("year", "window", "365d"),
 ];
 
-/// The fields of a plugin, and of its `config`, that are imported, or that weir handles in its own way. weir's `store` replaces those for
-/// Redis.
-const PLUGIN: &str = "name config _config enabled route service protocols id tags created_at updated_at instance_name partials";
-const KNOWN: &str = "second minute hour day month year limit window_size window_type identifier limit_by header_name path policy strategy \
-    fault_tolerant hide_client_headers error_code error_message sync_rate namespace redis* dictionary_name lock_dictionary_name \
-    disable_penalty retry_after_jitter_max=0 enforce_consumer_groups=false";
+/// The fields of a plugin that are imported, or that weir handles in its own way.
+const PLUGIN: &str = "name config _config -class enabled route service protocols id tags created_at updated_at instance_name partials";
+
+/// The fields of its `config` that are imported.
+pub const READ: &str = "second minute hour day month year limit window_size window_type identifier compound_identifier limit_by header_name path \
+    policy strategy fault_tolerant hide_client_headers error_code error_message sync_rate namespace disable_penalty";
+
+/// Those that weir handles in its own way. weir's `store` replaces those for Redis.
+const HANDLED: &str =
+    "redis* dictionary_name lock_dictionary_name retry_after_jitter_max=0 enforce_consumer_groups=false";
 
 /// Headers that Kong's authentication writes: they name the consumer.
 const CONSUMER_HEADERS: [&str; 5] = [
@@ -41,30 +45,48 @@ const CONSUMER_HEADERS: [&str; 5] = [
 /// weir's longest window, in milliseconds.
 const LONGEST: u64 = 366 * 86_400_000;
 
-/// True if a plugin counts what authentication names, which is Kong's default.
+/// The field that says by what a plugin counts.
+fn identifier(plugin: &Node) -> &'static str {
+    if is_advanced(plugin) { "identifier" } else { "limit_by" }
+}
+
+fn is_advanced(plugin: &Node) -> bool {
+    plugin.text_of("name") == "rate-limiting-advanced"
+}
+
+/// The words for what a plugin counts by. `compound_identifier` replaces `identifier`, and Kong's default is the consumer.
+pub fn identifiers(plugin: &Node) -> Vec<&str> {
+    let config = plugin.get("config").unwrap_or(plugin);
+    let several = config.list("compound_identifier").iter().filter_map(Node::text);
+    let several: Vec<&str> = several.filter(|_| is_advanced(plugin)).collect();
+    let one = Some(config.text_of(identifier(plugin))).filter(|word| !word.is_empty());
+    if several.is_empty() { vec![one.unwrap_or("consumer")] } else { several }
+}
+
+/// True if a plugin counts what authentication names.
 pub fn is_by_consumer(plugin: &Node) -> bool {
-    let of = |field: &str| plugin.at(&["config", field]).and_then(Node::text);
-    let header = name_of_header(of("header_name").unwrap_or_default());
-    match of("limit_by").or(of("identifier")) {
-        Some("header") => CONSUMER_HEADERS.contains(&header.as_str()),
-        by => by.is_none_or(|by| ["consumer", "credential"].contains(&by)),
-    }
+    let header = plugin.get("config").map(|config| name_of_header(config.text_of("header_name")));
+    let names = |word: &str| match word {
+        "header" => header.as_deref().is_some_and(|header| CONSUMER_HEADERS.contains(&header)),
+        word => ["consumer", "credential"].contains(&word),
+    };
+    identifiers(plugin).into_iter().any(names)
 }
 
 /// The policies of a plugin: of requests that lack what Kong counts by, it counts those of an address.
 pub fn policies(
     plugin: &Plugin<'_>,
     (name, comment): (&str, String),
-    (groups, service): (&[(Places, Test)], Option<&str>),
+    (groups, counted): (&[(Places, Test)], Option<&str>),
     take: &mut dyn FnMut(String) -> String,
     notes: &mut Notes,
 ) -> Vec<Map> {
     let empty = Node::empty();
     let config = plugin.node.get("config").unwrap_or(&empty);
     let kind = plugin.node.text_of("name");
-    let is_advanced = kind == "rate-limiting-advanced";
+    let is_advanced = is_advanced(plugin.node);
     notes.unread(plugin.file, plugin.node, PLUGIN);
-    notes.unread(plugin.file, config, KNOWN);
+    notes.unread(plugin.file, config, &[READ, HANDLED].join(" "));
     let mut note = |field: &str, why: &str, instead: &str| {
         let line = config.field(field).map_or(plugin.node.place.line, |(place, _)| place.line);
         notes.add(Note::at(plugin.file, line, field, why, instead));
@@ -87,17 +109,18 @@ pub fn policies(
     let is_local = is_advanced || matches!(config.text_of("policy"), "local" | "");
     let on_failure = if is_local { Some("local") } else { denies.then_some("deny") };
     let mut made: Vec<Map> = Vec::new();
-    for (part, requests) in subjects(config, is_advanced, (groups, service), &mut note) {
+    let (all, is_unknown) = subjects(plugin.node, config, (groups, counted), &mut note);
+    for (parts, requests) in all {
         let mut policy = Map::new();
-        let ending = if made.is_empty() || part != address() { "" } else { "-address" };
+        let ending = if made.is_empty() || parts != [address()] { "" } else { "-address" };
         policy.commented("name", vec![comment.clone()], take(format!("{name}{ending}")));
         // A consumer may have one credential for several groups.
-        let is_credential = part.get("credential").is_some();
+        let is_credential = parts.iter().any(|part| part.get("credential").is_some());
         let first = made.first().filter(|_| is_credential).and_then(|first| first.get("name").cloned());
         if requests != Test::Always {
             policy.set("match", requests.condition());
         }
-        policy.set("subject", vec![Tree::from(part)]);
+        policy.set("subject", parts.into_iter().map(Tree::from).collect::<Vec<_>>());
         policy.set("limits", limits.iter().cloned().map(Tree::from).collect::<Vec<_>>());
         if let Some(on_failure) = on_failure {
             policy.set("on_failure", on_failure);
@@ -108,16 +131,26 @@ pub fn policies(
         if let Some(first) = first {
             policy.set("counters", first);
         }
+        if is_unknown {
+            policy.set("mode", "shadow");
+        }
         made.push(policy);
     }
     made
 }
 
+const MULTIPLY: &str = "If the limit was meant for one node of several, multiply it by their number";
+
 fn note_others(config: &Node, is_advanced: bool, note: &mut dyn FnMut(&str, &str, &str)) {
     let local = if is_advanced { "strategy" } else { "policy" };
     if matches!(config.text_of(local), "local" | "") {
         let why = "each node of Kong counts for itself, and all proxies with weir count together";
-        note(local, why, "If the limit was meant for one node of several, multiply it by their number");
+        note(local, why, MULTIPLY);
+    }
+    let is_apart = config.get("sync_rate").and_then(Node::text_or_number).as_deref() == Some("-1");
+    if is_advanced && is_apart && config.text_of("strategy") == "redis" {
+        let why = "with -1 each node of Kong counts for itself, and all proxies with weir count together";
+        note("sync_rate", why, MULTIPLY);
     }
     if config.get("sync_rate").and_then(thousandths).is_some_and(|rate| rate > 0) {
         note(
@@ -197,21 +230,28 @@ pub fn address() -> Map {
     Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())])
 }
 
-/// Returns the subjects that the plugin counts by, each with its requests.
+/// Requests that have a header.
+pub fn present(header: &str) -> Test {
+    Test::Value("header", Map::from([("name", header.into()), ("present", true.into())]))
+}
+
+/// Returns the subjects that the plugin counts by, each with its requests, and whether a word in it is unknown. `counted` is the name of the
+/// service or the route.
 fn subjects(
+    plugin: &Node,
     config: &Node,
-    is_advanced: bool,
-    (groups, service): (&[(Places, Test)], Option<&str>),
+    (groups, counted): (&[(Places, Test)], Option<&str>),
     note: &mut dyn FnMut(&str, &str, &str),
-) -> Vec<(Map, Test)> {
-    let field = if is_advanced { "identifier" } else { "limit_by" };
+) -> (Vec<(Vec<Map>, Test)>, bool) {
+    let words = identifiers(plugin);
+    let [word] = words.as_slice() else { return compound(&words, (groups, counted), note) };
+    let field = identifier(plugin);
     // Only a plugin that counts consumers has several groups.
-    let Some((_, requests)) = groups.first() else { return Vec::new() };
+    let Some((_, requests)) = groups.first() else { return (Vec::new(), false) };
     let finds_consumers = groups.iter().any(|(places, _)| places.finds_consumers);
-    let literal = |text: &str| Map::from([("literal", text.into())]);
-    match config.text_of(field) {
+    let found = match *word {
         "ip" => vec![(address(), requests.clone())],
-        "service" => vec![(service.map_or_else(address, literal), requests.clone())],
+        "service" | "route" => vec![(counted.map_or_else(address, literal), requests.clone())],
         "header" if config.text_of("header_name").eq_ignore_ascii_case("host") => {
             vec![(Map::from([("host", Map::new().into())]), requests.clone())]
         }
@@ -220,8 +260,7 @@ fn subjects(
             if let Some(why) = Notes::of_header(&format!("http_{}", name.replace('-', "_"))) {
                 note("header_name", why, "Name in the `subject` what tells clients apart");
             }
-            let is_there = Map::from([("name", name.as_str().into()), ("present", true.into())]);
-            let is_there = Test::Value("header", is_there);
+            let is_there = present(&name);
             let header = Map::from([("name", name.into())]);
             let part = Map::from([("header", header.into()), ("on_multiple", "first".into())]);
             vec![
@@ -245,25 +284,90 @@ fn subjects(
             );
             vec![(literal("consumer-group"), requests.clone())]
         }
-        // Kong's default is the consumer.
-        _ => {
-            if groups.iter().any(|(places, _)| !places.finds_consumers) {
-                let why = "Kong counts an address where no authentication names a consumer, and these files have none for (some of) its requests";
-                note(field, why, "If another file has it, import both");
-            }
-            if finds_consumers {
-                let why = "Kong counts what its authentication names, and an address without it; weir counts each credential, and those without one \
-                    together";
-                let instead =
-                    "If a consumer has several credentials, name what is the same, such as `jwt_claim`";
-                note(field, why, instead);
-            }
-            for (why, instead) in groups.iter().flat_map(|(places, _)| places.notes()) {
-                note(field, why, instead);
-            }
-            let part = |places: &Places| if places.finds_consumers { places.part() } else { address() };
-            groups.iter().map(|(places, requests)| (part(places), requests.clone())).collect()
+        "consumer" | "credential" | "header" => {
+            note_consumers(field, *word == "credential", groups, note);
+            groups.iter().map(|(places, requests)| (part_of(places), requests.clone())).collect()
         }
+        _ => {
+            note_unknown(field, word, note);
+            return (vec![(vec![address()], requests.clone())], true);
+        }
+    };
+    (found.into_iter().map(|(part, requests)| (vec![part], requests)).collect(), false)
+}
+
+/// The subjects of a plugin that counts each combination of these.
+fn compound(
+    words: &[&str],
+    (groups, counted): (&[(Places, Test)], Option<&str>),
+    note: &mut dyn FnMut(&str, &str, &str),
+) -> (Vec<(Vec<Map>, Test)>, bool) {
+    const FIELD: &str = "compound_identifier";
+    let is_of_consumer = |word: &&str| ["consumer", "credential"].contains(word);
+    let mut is_unknown = false;
+    for word in
+        words.iter().filter(|word| !is_of_consumer(word) && !["ip", "service", "route"].contains(word))
+    {
+        is_unknown = true;
+        note_unknown(FIELD, word, note);
+    }
+    if words.iter().any(is_of_consumer) {
+        note_consumers(FIELD, words.contains(&"credential"), groups, note);
+    }
+    let subject = |places: &Places| {
+        let mut parts: Vec<Map> = Vec::new();
+        for word in words {
+            let part = match *word {
+                "consumer" | "credential" => part_of(places),
+                "service" | "route" => counted.map_or_else(address, literal),
+                _ => address(),
+            };
+            if !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+        parts
+    };
+    (groups.iter().map(|(places, requests)| (subject(places), requests.clone())).collect(), is_unknown)
+}
+
+fn literal(text: &str) -> Map {
+    Map::from([("literal", text.into())])
+}
+
+/// Kong counts an address where no authentication runs.
+fn part_of(places: &Places) -> Map {
+    if places.finds_consumers { places.part() } else { address() }
+}
+
+fn note_unknown(field: &str, word: &str, note: &mut dyn FnMut(&str, &str, &str)) {
+    let why = format!("weir does not read the word {word:?} here, and counts addresses for it");
+    note(field, &why, SKELETON);
+}
+
+/// Says how consumers differ in weir.
+fn note_consumers(
+    field: &str,
+    is_credential: bool,
+    groups: &[(Places, Test)],
+    note: &mut dyn FnMut(&str, &str, &str),
+) {
+    if groups.iter().any(|(places, _)| !places.finds_consumers) {
+        let why = "Kong counts an address where no authentication names a consumer, and these files have none for (some of) its requests";
+        note(field, why, "If another file has it, import both");
+    }
+    if groups.iter().any(|(places, _)| places.finds_consumers) {
+        let why = "Kong counts each consumer, and a request without a credential for the `anonymous` one, or rejects it; weir counts each \
+            credential, and requests without one together";
+        let instead = "If a consumer has several credentials, name what is the same, such as `jwt_claim`";
+        note(field, why, instead);
+    }
+    if is_credential && groups.iter().any(|(places, _)| places.is_anonymous) {
+        let why = "Kong counts the address of a request that `anonymous` lets pass without a credential, and weir counts such requests together";
+        note(field, why, "Write a policy of its own for requests without the credential");
+    }
+    for (why, instead) in groups.iter().flat_map(|(places, _)| places.notes()) {
+        note(field, why, instead);
     }
 }
 

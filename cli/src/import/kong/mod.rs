@@ -48,15 +48,18 @@ const OTHERS: [&str; 5] = [
     "request-size-limiting",
 ];
 
+/// Plugins that answer requests before those that limit: `cors` answers preflights, and the others what they refuse.
+const BEFORE: [&str; 4] = ["cors", "bot-detection", "ip-restriction", "acl"];
+
 /// Plugins that find consumers, in the order in which they run, and the headers and query parameters in which they look for a credential unless
 /// told otherwise.
-const AUTHENTICATION: [(&str, &[&str], &[&str]); 15] = [
+const AUTHENTICATION: [(&str, &[&str], &[&str]); 16] = [
     ("session", &[], &[]),
     ("oauth2-introspection", &["authorization"], &["access_token"]),
     ("mtls-auth", &[], &[]),
-    ("header-cert-auth", &[], &[]),
     ("jwt", &["authorization"], &["jwt"]),
     ("oauth2", &["authorization"], &["access_token"]),
+    ("vault-auth", &["access_token"], &["access_token"]),
     ("key-auth", &["apikey"], &["apikey"]),
     ("key-auth-enc", &["apikey"], &["apikey"]),
     ("ldap-auth", &["authorization", "proxy-authorization"], &[]),
@@ -66,7 +69,22 @@ const AUTHENTICATION: [(&str, &[&str], &[&str]); 15] = [
     ("hmac-auth", &["authorization", "proxy-authorization"], &[]),
     ("jwt-signer", &["authorization"], &[]),
     ("saml", &[], &[]),
+    ("header-cert-auth", &[], &[]),
 ];
+
+/// Those that know a client by a cookie only.
+const BY_COOKIE: [&str; 2] = ["session", "saml"];
+
+/// What is read of services, routes and plugins.
+const READ: [(&str, &str); 3] = [
+    ("services", "enabled"),
+    ("routes", "hosts methods headers paths snis expression priority regex_priority protocols"),
+    ("plugins", "name enabled protocols"),
+];
+
+/// What is read in the `config` of plugins that do not limit.
+const READ_OF_OTHERS: &str = "key_names header_names uri_param_names auth_header_name certificate_header_name access_token_name key_in_header \
+    key_in_query key_in_body cookie_names preflight_continue";
 
 /// A plugin, and what it is for: a route, a service, or all.
 struct Plugin<'a> {
@@ -76,16 +94,28 @@ struct Plugin<'a> {
     service: Option<usize>,
 }
 
+/// What a plugin counts apart, each with a policy of its own.
+#[derive(Clone, Copy, PartialEq)]
+enum Apart {
+    Nothing,
+    /// The requests of a service, or those of routes without one.
+    Service(Option<usize>),
+    Route(usize),
+}
+
 /// The objects of Kong's files.
 #[derive(Default)]
 struct Gateway<'a> {
-    services: Vec<&'a Node>,
-    /// Each with the number of its file.
+    /// The workspace of each file. Kong has one router for all, and plugins only for the routes of theirs.
+    workspaces: Vec<&'a str>,
+    /// Each with the number of its file, and so are routes.
+    services: Vec<(usize, &'a Node)>,
     routes: Vec<(usize, &'a Node)>,
     /// The service of each route.
     services_of: Vec<Option<usize>>,
     plugins: Vec<Plugin<'a>>,
     authentication: Vec<Plugin<'a>>,
+    before: Vec<Plugin<'a>>,
 }
 
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
@@ -95,13 +125,27 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         if let Some(shared) = root.get("_plugin_configs").cloned() {
             complete(root, &shared);
         }
+        if let Some(defaults) = root.at(&["_info", "defaults"]).cloned() {
+            fill(root, &defaults);
+        }
     }
     files.iter().flat_map(|file| &file.documents).for_each(|root| {
         root.get("_plugin_configs").into_iter().for_each(|shared| notes.read(shared));
     });
     let made = kubernetes::declarative(&files, &mut notes);
+    super::note_classes(&made, &mut notes);
     let roots = super::roots_of(&files, &made);
-    let mut gateway = Gateway::default();
+    if roots.iter().fold(false, |is_found, (file, root)| note_templates(*file, root, &mut notes) || is_found)
+    {
+        let files: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
+        return Err(super::nothing(&files, &notes, "plugin rate-limiting"));
+    }
+    let workspaces = files.iter().map(|file| {
+        let named = file.documents.iter().find_map(|root| root.get("_workspace")?.text());
+        named.unwrap_or("default")
+    });
+    let workspaces = workspaces.collect();
+    let mut gateway = Gateway { workspaces, ..Gateway::default() };
     roots.iter().for_each(|(file, root)| gateway.add_services(*file, root));
     roots.iter().for_each(|(file, root)| gateway.add_routes(*file, root, &mut notes));
     roots.iter().for_each(|(file, root)| gateway.add_plugins(*file, root, &mut notes));
@@ -114,8 +158,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let entries = routes::entries(&gateway.routes, (&is_old, &|route| gateway.is_off(route)), &mut notes);
     let (mut policies, mut names, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     for (number, plugin) in gateway.plugins.iter().enumerate() {
-        let scopes = gateway.scopes(plugin);
-        if gateway.requests(&entries, &|route| gateway.runs(number, route, None)).is_never() {
+        if gateway.requests(&entries, &|route| gateway.runs(number, route, Apart::Nothing)).is_never() {
             let why = "no request has it: each of its routes has a plugin of its own or is of a service that is off, or it has none";
             notes.add(Note::at(plugin.file, plugin.node.place.line, plugin.node.text_of("name"), why, ""));
             continue;
@@ -131,9 +174,9 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                 instead,
             ));
         }
-        for service in scopes {
-            let groups = gateway.groups(number, &entries, service, &mut notes);
-            let scope = gateway.name(plugin, service.flatten());
+        for apart in gateway.scopes(plugin) {
+            let groups = gateway.groups(number, &entries, apart, &mut notes);
+            let scope = gateway.name(plugin, apart);
             let file = files.get(plugin.file).map(|file| file.name.as_str()).unwrap_or_default();
             let comment =
                 format!("{file}:{}: {} of {scope}", plugin.node.place.line, plugin.node.text_of("name"));
@@ -142,7 +185,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                 names.push(name.clone());
                 name
             };
-            let counted = gateway.counted(plugin, service);
+            let counted = gateway.counted(plugin, apart);
             let mut made = limits::policies(
                 plugin,
                 (&name_of(&scope), comment),
@@ -154,6 +197,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             policies.extend(made);
         }
     }
+    gateway.note_before(&mut notes);
     notes.rest(&files);
     let files = files.into_iter().map(|file| file.name).collect::<Vec<_>>();
     if policies.is_empty() {
@@ -181,6 +225,54 @@ fn complete(node: &mut Node, shared: &Node) {
             fields.push((String::from("config"), named.place, Node::new(named.place, Content::Object(all))));
         }
     }
+}
+
+/// Fills the services and routes of deck's files with what `_info.defaults` says. Their own fields win.
+fn fill(node: &mut Node, defaults: &Node) {
+    let Content::Object(fields) = &mut node.content else { return };
+    for (kind, list) in fields.iter_mut().filter_map(|(name, _, list)| Some((name.strip_suffix('s')?, list)))
+    {
+        let (Content::List(items), "service" | "route") = (&mut list.content, kind) else { continue };
+        for item in items {
+            let missing = defaults.get(kind).map(Node::fields).unwrap_or_default().iter();
+            let is_missing = |name: &str| item.get(name).is_none_or(|own| own.json().is_null());
+            let missing: Vec<_> = missing.filter(|(name, ..)| is_missing(name)).cloned().collect();
+            if let Content::Object(fields) = &mut item.content {
+                fields.extend(missing);
+            }
+            fill(item, defaults);
+        }
+    }
+}
+
+/// Notes the templates in what is read of the services, routes and plugins in an object, and returns whether there is one.
+fn note_templates(file: usize, object: &Node, notes: &mut Notes) -> bool {
+    const RENDER: &str = "Import what `deck file render --populate-env-vars` prints";
+    let mut is_found = false;
+    for (list, fields) in READ {
+        for node in object.list(list) {
+            let name = node.text_of("name");
+            if list == "plugins" && !is_read(name) && !name.contains("${{") {
+                continue;
+            }
+            is_found |= super::note_templates(file, node, fields, RENDER, notes);
+            if let Some(config) = node.get("config").filter(|_| list == "plugins") {
+                let fields = if KINDS.contains(&name) { limits::READ } else { READ_OF_OTHERS };
+                is_found |= super::note_templates(file, config, fields, RENDER, notes);
+            }
+            is_found |= note_templates(file, node, notes);
+        }
+    }
+    is_found
+}
+
+/// True if a plugin of this name is read.
+fn is_read(name: &str) -> bool {
+    KINDS.contains(&name) || BEFORE.contains(&name) || finds_consumers(name)
+}
+
+fn finds_consumers(name: &str) -> bool {
+    AUTHENTICATION.iter().any(|(known, ..)| *known == name)
 }
 
 /// Lets the policies of plugins with one `namespace` count together, as in Kong. `shared` are the first ones of each, by their names.
@@ -222,7 +314,7 @@ impl<'a> Gateway<'a> {
     fn add_services(&mut self, file: usize, root: &'a Node) {
         for service in root.list("services") {
             let number = self.services.len();
-            self.services.push(service);
+            self.services.push((file, service));
             for route in service.list("routes") {
                 self.routes.push((file, route));
                 self.services_of.push(Some(number));
@@ -234,7 +326,7 @@ impl<'a> Gateway<'a> {
         for route in root.list("routes") {
             self.routes.push((file, route));
             let name = reference(route, "service");
-            let service = named(&self.services, &name);
+            let service = self.named(&self.services, file, &name);
             if service.is_none() && !name.is_empty() {
                 let why = format!("the files have no service {name:?}");
                 let instead = "If it limits, import the file that has it, too";
@@ -246,7 +338,7 @@ impl<'a> Gateway<'a> {
 
     fn add_plugins(&mut self, file: usize, root: &'a Node, notes: &mut Notes) {
         for service in root.list("services") {
-            let number = self.services.iter().position(|other| core::ptr::eq(*other, service));
+            let number = self.services.iter().position(|(_, other)| core::ptr::eq(*other, service));
             service.list("plugins").iter().for_each(|plugin| self.add(file, plugin, (None, number), notes));
         }
         let of_services = root.list("services").iter().flat_map(|service| service.list("routes"));
@@ -255,11 +347,24 @@ impl<'a> Gateway<'a> {
             route.list("plugins").iter().for_each(|plugin| self.add(file, plugin, (number, None), notes));
         }
         root.list("plugins").iter().for_each(|plugin| self.add(file, plugin, (None, None), notes));
-        for consumer in root.list("consumers").iter().chain(root.list("consumer_groups")) {
-            for plugin in consumer.list("plugins") {
+        // Without a database, those of groups are in a list of their own.
+        for of in root.list("consumers").iter().chain(root.list("consumer_groups")).chain([root]) {
+            let own = if core::ptr::eq(of, root) { &[] } else { of.list("plugins") };
+            for plugin in own.iter().chain(of.list("consumer_group_plugins")) {
                 note_consumer(file, plugin, notes);
             }
         }
+    }
+
+    /// The one of this name or id in a list, of the workspace of a file.
+    fn named(&self, list: &[(usize, &Node)], file: usize, name: &str) -> Option<usize> {
+        let is = |node: &Node| node.text_of("name") == name || node.text_of("id") == name;
+        list.iter().position(|(of, node)| !name.is_empty() && self.is_shared(*of, file) && is(node))
+    }
+
+    /// True if two files are of one workspace.
+    fn is_shared(&self, one: usize, other: usize) -> bool {
+        self.workspaces.get(one) == self.workspaces.get(other)
     }
 
     /// A plugin at this place, which may also name a route or a service.
@@ -280,8 +385,8 @@ impl<'a> Gateway<'a> {
             return notes.read(plugin);
         }
         let is_off = plugin.get("enabled").is_some() && !plugin.is_true("enabled");
-        let finds_consumers = AUTHENTICATION.iter().any(|(known, ..)| *known == name) && !is_off;
-        if !KINDS.contains(&name) && !finds_consumers {
+        let is_limit = KINDS.contains(&name);
+        if !is_limit && (is_off || !is_read(name)) {
             return;
         }
         notes.read(plugin);
@@ -292,9 +397,9 @@ impl<'a> Gateway<'a> {
         if !reference(plugin, "consumer").is_empty() || !reference(plugin, "consumer_group").is_empty() {
             return note_consumer(file, plugin, notes);
         }
-        let mut wanted = |kind: &str, of: Option<usize>, nodes: &[&Node]| {
+        let mut wanted = |kind: &str, of: Option<usize>, list: &[(usize, &Node)]| {
             let name = reference(plugin, kind);
-            let found = of.or_else(|| named(nodes, &name));
+            let found = of.or_else(|| self.named(list, file, &name));
             if found.is_none() && !name.is_empty() {
                 let why = format!("the files have no {kind} {name:?}, so the plugin is not imported");
                 notes.add(Note::at(
@@ -308,29 +413,37 @@ impl<'a> Gateway<'a> {
             }
             Ok(found)
         };
-        let routes: Vec<&Node> = self.routes.iter().map(|(_, route)| *route).collect();
         let (Ok(route), Ok(service)) =
-            (wanted("route", place.0, &routes), wanted("service", place.1, &self.services))
+            (wanted("route", place.0, &self.routes), wanted("service", place.1, &self.services))
         else {
             return;
         };
-        let list = if finds_consumers { &mut self.authentication } else { &mut self.plugins };
+        let list = match () {
+            () if is_limit => &mut self.plugins,
+            () if finds_consumers(name) => &mut self.authentication,
+            () => &mut self.before,
+        };
         list.push(Plugin { file, node: plugin, route, service });
     }
 
     /// True if a plugin is for the requests of this route, unless a more particular one of its kind is.
     fn applies(&self, plugin: &Plugin<'_>, route: usize) -> bool {
         let service = self.services_of.get(route).copied().flatten();
-        plugin.route.is_none_or(|of| of == route) && plugin.service.is_none_or(|of| Some(of) == service)
+        let is_near = |(file, node): &(usize, &Node)| {
+            self.is_shared(*file, plugin.file) && !super::are_apart(node, plugin.node)
+        };
+        plugin.route.is_none_or(|of| of == route)
+            && plugin.service.is_none_or(|of| Some(of) == service)
+            && self.routes.get(route).is_some_and(is_near)
     }
 
-    /// The requests of a plugin, or those of a service among them, with the places in which authentication looks for their credential: those for
-    /// which none runs come last, and Kong counts an address there.
+    /// The requests of a plugin, or those among them that it counts apart, with the places in which authentication looks for their credential:
+    /// those for which none runs come last, and Kong counts an address there.
     fn groups(
         &self,
         number: usize,
         entries: &[Entry],
-        service: Option<Option<usize>>,
+        apart: Apart,
         notes: &mut Notes,
     ) -> Vec<(Places, Test)> {
         let Some(plugin) = self.plugins.get(number) else { return Vec::new() };
@@ -342,7 +455,7 @@ impl<'a> Gateway<'a> {
             };
             return vec![(places(self.authentication.iter().filter(is_same), notes), Test::Always)];
         }
-        let run = |route: &usize| self.runs(number, *route, service) && !self.is_off(*route);
+        let run = |route: &usize| self.runs(number, *route, apart) && !self.is_off(*route);
         for route in (0..self.routes.len()).filter(run) {
             let of_route = self.authentication.iter().filter(|auth| self.applies(auth, route));
             let places = if is_by_consumer { places(of_route, notes) } else { Places::default() };
@@ -357,43 +470,58 @@ impl<'a> Gateway<'a> {
         groups.sort_by_key(|(places, _)| !places.finds_consumers);
         let groups = groups.into_iter().map(|(places, routes)| {
             // They are in order.
-            (places, self.requests(entries, &|route| routes.binary_search(&route).is_ok()))
+            (places, self.counted_requests(entries, &|route| routes.binary_search(&route).is_ok()))
         });
         groups.filter(|(_, requests)| !requests.is_never()).collect()
     }
 
-    /// The services for which a plugin counts apart; `None` stands for all together, and `Some(None)` for routes without a service.
-    fn scopes(&self, plugin: &Plugin<'_>) -> Vec<Option<Option<usize>>> {
-        let counts = |field: &str| plugin.node.at(&["config", field]).and_then(Node::text) == Some("service");
-        let is_bound = plugin.route.is_some() || plugin.service.is_some() || self.routes.is_empty();
-        if is_bound || !(counts("limit_by") || counts("identifier")) {
-            return vec![None];
+    /// What a plugin counts apart.
+    fn scopes(&self, plugin: &Plugin<'_>) -> Vec<Apart> {
+        let words = limits::identifiers(plugin.node);
+        match () {
+            () if plugin.route.is_some() || self.routes.is_empty() => vec![Apart::Nothing],
+            () if words.contains(&"route") => (0..self.routes.len()).map(Apart::Route).collect(),
+            () if words.contains(&"service") && plugin.service.is_none() => {
+                let services = (0..self.services.len()).map(Some).chain([None]);
+                services.map(Apart::Service).collect()
+            }
+            () => vec![Apart::Nothing],
         }
-        (0..self.services.len()).map(|service| Some(Some(service))).chain([Some(None)]).collect()
     }
 
     /// True if Kong does not know a route because its service is off.
     fn is_off(&self, route: usize) -> bool {
         let service = self.services_of.get(route).copied().flatten().and_then(|of| self.services.get(of));
-        service.is_some_and(|service| service.get("enabled").is_some() && !service.is_true("enabled"))
+        service.is_some_and(|(_, service)| service.get("enabled").is_some() && !service.is_true("enabled"))
     }
 
-    /// The name of the service that the requests of a plugin have; none if they have none. `service` is the one for which it counts apart.
-    fn counted(&self, plugin: &Plugin<'_>, service: Option<Option<usize>>) -> Option<&'a str> {
-        let of_route = plugin.route.and_then(|route| self.services_of.get(route).copied());
+    /// The name of the service or the route that the requests of a plugin have; none if they have no service.
+    fn counted(&self, plugin: &Plugin<'_>, apart: Apart) -> Option<&'a str> {
+        let of_route = plugin.route.and_then(|number| self.services_of.get(number).copied());
+        let service = match apart {
+            Apart::Route(number) => {
+                return self.routes.get(number).and_then(|(_, node)| name_in(node)).or(Some("route"));
+            }
+            Apart::Service(of) => Some(of),
+            Apart::Nothing => None,
+        };
         let Some(number) = plugin.service.map(Some).or(service).or(of_route) else { return Some("service") };
-        Some(self.services.get(number?).and_then(|node| name_in(node)).unwrap_or("service"))
+        Some(self.services.get(number?).and_then(|(_, node)| name_in(node)).unwrap_or("service"))
     }
 
-    /// True if a plugin runs for the requests of a route, which may have to be of this service: of the plugins of one kind, Kong runs the one that
-    /// is most particular.
-    fn runs(&self, plugin: usize, route: usize, of_service: Option<Option<usize>>) -> bool {
+    /// True if a plugin runs for the requests of a route, which may have to be among those that it counts apart: of the plugins of one kind, Kong
+    /// runs the one that is most particular.
+    fn runs(&self, plugin: usize, route: usize, apart: Apart) -> bool {
         let Some(own) = self.plugins.get(plugin) else { return false };
-        let service = self.services_of.get(route).copied().flatten();
+        let is_it = match apart {
+            Apart::Nothing => true,
+            Apart::Service(of) => of == self.services_of.get(route).copied().flatten(),
+            Apart::Route(of) => of == route,
+        };
         let is_same = |of: &Plugin<'_>| of.node.text_of("name") == own.node.text_of("name");
         let all = self.plugins.iter().enumerate().filter(|(_, of)| is_same(of) && self.applies(of, route));
         let first = all.min_by_key(|(number, of)| (of.particular(), *number));
-        of_service.is_none_or(|of| of == service) && first.is_some_and(|(number, _)| number == plugin)
+        is_it && first.is_some_and(|(number, _)| number == plugin)
     }
 
     /// The requests of the routes for whose numbers `runs` is true.
@@ -405,17 +533,91 @@ impl<'a> Gateway<'a> {
             // Kong answers 404 to requests that have no route.
             return Test::any_of(entries.iter().map(|entry| entry.requests.clone()));
         }
-        // Where it is not known that a route has a request, another's limits stay.
-        let known = entries.iter().filter(|entry| !entry.is_partial || runs(entry.route));
-        Test::first_match(known.map(|entry| (&entry.requests, runs(entry.route))))
+        let class = |entry: &Entry| {
+            self.routes.get(entry.route).map(|(_, node)| node.text_of(super::CLASS)).unwrap_or_default()
+        };
+        // Each class has a router of its own.
+        let mut classes: Vec<&str> = entries.iter().map(class).filter(|class| !class.is_empty()).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let of_class = |own: Option<&str>| {
+            let is_own = |entry: &&Entry| own.is_none_or(|own| ["", own].contains(&class(entry)));
+            // Where it is not known that a route has a request, another's limits stay.
+            let known = entries.iter().filter(is_own).filter(|entry| !entry.is_partial || runs(entry.route));
+            Test::first_match(known.map(|entry| (&entry.requests, runs(entry.route))))
+        };
+        classes.into_iter().map(Some).map(of_class).reduce(Test::or).unwrap_or_else(|| of_class(None))
     }
 
-    /// Returns the name for a policy: the object that the plugin is for. `service` is the one for which it counts apart.
-    fn name(&self, plugin: &Plugin<'_>, service: Option<usize>) -> String {
-        let route = plugin.route.and_then(|number| self.routes.get(number)).map(|(_, route)| *route);
-        let service = plugin.service.or(service);
-        let node = route.or_else(|| service.and_then(|number| self.services.get(number).copied()));
-        let Some(node) = node else { return String::from("all") };
+    /// The same, without the preflights that Kong answers before it counts.
+    fn counted_requests(&self, entries: &[Entry], runs: &dyn Fn(usize) -> bool) -> Test {
+        let all = self.requests(entries, runs);
+        if self.routes.is_empty() {
+            return all;
+        }
+        let mut run = (0..self.routes.len()).filter(|route| runs(*route));
+        let answered = if run.all(|route| self.answers_preflights(route)) {
+            all.clone()
+        } else {
+            // A route that has only some of its requests lets others answer.
+            let is_partial =
+                |route: usize| entries.iter().any(|entry| entry.route == route && entry.is_partial);
+            let answers = |route: usize| runs(route) && self.answers_preflights(route) && !is_partial(route);
+            self.requests(entries, &answers)
+        };
+        let preflight = Test::Method(vec![String::from("OPTIONS")])
+            .and(limits::present("origin"))
+            .and(limits::present("access-control-request-method"));
+        super::without(all, answered, preflight)
+    }
+
+    fn answers_preflights(&self, route: usize) -> bool {
+        let is_it = |of: &&Plugin<'_>| of.node.text_of("name") == "cors" && self.applies(of, route);
+        let cors = self.before.iter().filter(is_it).min_by_key(|of| of.particular());
+        let is_continued = |of: &Plugin<'_>| {
+            of.node.get("config").is_some_and(|config| config.is_true("preflight_continue"))
+        };
+        cors.is_some_and(|cors| !is_continued(cors))
+    }
+
+    /// Notes the plugins that answer requests before Kong counts them, where something limits.
+    fn note_before(&self, notes: &mut Notes) {
+        let is_limited = |route: &usize| {
+            !self.is_off(*route) && self.plugins.iter().any(|plugin| self.applies(plugin, *route))
+        };
+        let limited: Vec<usize> = (0..self.routes.len()).filter(is_limited).collect();
+        let refuses = |auth: &&Plugin<'_>| is_needed(auth) && auth.node.text_of("name") != "session";
+        let refuse = self.authentication.iter().filter(refuses);
+        for plugin in self.before.iter().chain(refuse) {
+            let name = plugin.node.text_of("name");
+            let mut routes = limited.iter().filter(|route| self.applies(plugin, **route));
+            let (why, instead) = if name == "cors" {
+                (
+                    "Kong answers preflights before it limits, so the policies do not count them",
+                    "Let Envoy's filter cors stand before weir; else such requests reach the upstream without a limit",
+                )
+            } else {
+                (
+                    "Kong does not count the requests that it refuses, and weir counts them",
+                    "Let a filter of Envoy that refuses them stand before weir",
+                )
+            };
+            if routes.any(|route| name != "cors" || self.answers_preflights(*route)) {
+                notes.add(Note::at(plugin.file, plugin.node.place.line, name, why, instead));
+            }
+        }
+    }
+
+    /// Returns the name for a policy: the object that the plugin is for, or what it counts apart.
+    fn name(&self, plugin: &Plugin<'_>, apart: Apart) -> String {
+        let (of_route, of_service) = match apart {
+            Apart::Route(number) => (Some(number), None),
+            Apart::Service(number) => (None, number),
+            Apart::Nothing => (None, None),
+        };
+        let route = plugin.route.or(of_route).and_then(|number| self.routes.get(number));
+        let service = plugin.service.or(of_service).and_then(|number| self.services.get(number));
+        let Some((_, node)) = route.or(service) else { return String::from("all") };
         name_in(node).unwrap_or("route").to_owned()
     }
 }
@@ -432,7 +634,7 @@ impl Plugin<'_> {
         found.finds_consumers = true;
         let config = self.node.get("config").unwrap_or(self.node);
         let is_on = |field: &str| config.get(field).is_none() || config.is_true(field);
-        let of = |field, fields: [&str; 3], defaults: &[&'static str]| {
+        let of = |field, fields: &[&str], defaults: &[&'static str]| {
             // A name, or a list of them, which may be empty.
             let own = fields.iter().filter_map(|name| config.get(name)).find_map(|of| match &of.content {
                 Content::List(items) => Some(items.iter().filter_map(Node::text).collect::<Vec<_>>()),
@@ -440,12 +642,16 @@ impl Plugin<'_> {
             });
             if is_on(field) { own.unwrap_or_else(|| defaults.to_vec()) } else { Vec::new() }
         };
-        let names = of("key_in_header", ["key_names", "header_names", "auth_header_name"], headers);
+        let own =
+            ["key_names", "header_names", "auth_header_name", "certificate_header_name", "access_token_name"];
+        let names = of("key_in_header", &own, headers);
         names.iter().for_each(|name| found.add(name, ""));
-        let names = of("key_in_query", ["key_names", "uri_param_names", ""], query);
+        let names = of("key_in_query", &["key_names", "uri_param_names", "access_token_name"], query);
         names.iter().for_each(|name| found.add("", name));
-        if self.node.text_of("name") == "hmac-auth" {
-            found.sign();
+        match self.node.text_of("name") {
+            "hmac-auth" => found.sign(),
+            "mtls-auth" => found.certify(),
+            _ => {}
         }
         let mut note = |field: &str, why: &str, instead: &str| {
             notes.add(Note::at(self.file, config.place_of(field).line, field, why, instead));
@@ -470,16 +676,24 @@ fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>> + Clone, notes: &mut Not
         Some((*row, same.min_by_key(|plugin| plugin.particular())?))
     };
     let run: Vec<_> = AUTHENTICATION.iter().filter_map(of_kind).collect();
-    let is_needed = |plugin: &Plugin<'_>| {
-        plugin.node.at(&["config", "anonymous"]).and_then(Node::text).is_none_or(str::is_empty)
-    };
     // A session only repeats what another plugin has found.
     let decides =
         |((name, ..), plugin): &&((&str, _, _), &Plugin<'_>)| *name != "session" && is_needed(plugin);
-    let Some((row, last)) = run.iter().rfind(decides) else {
+    let last = run.iter().rfind(decides);
+    let all = last.map_or(run.as_slice(), core::slice::from_ref);
+    if all.iter().all(|((name, ..), _)| BY_COOKIE.contains(name)) {
+        for ((name, ..), plugin) in all {
+            let why = "it knows a client by a cookie only, which weir's `credential` does not read";
+            let instead = "Write `cookie` with the cookie's name as the `subject`";
+            notes.add(Note::at(plugin.file, plugin.node.place.line, name, why, instead));
+        }
+    }
+    let Some((row, last)) = last else {
         let each: Vec<Places> =
             run.iter().map(|((_, headers, query), plugin)| plugin.places(headers, query, notes)).collect();
-        return Places::joined(&each);
+        let mut joined = Places::joined(&each);
+        joined.is_anonymous = run.iter().any(|(_, plugin)| !is_needed(plugin));
+        return joined;
     };
     for ((name, ..), other) in run.iter().filter(|((name, ..), _)| *name != row.0) {
         let why = format!(
@@ -489,6 +703,11 @@ fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>> + Clone, notes: &mut Not
         notes.add(Note::at(other.file, other.node.place.line, name, why, ""));
     }
     last.places(row.1, row.2, notes)
+}
+
+/// True if a plugin that finds consumers refuses other requests.
+fn is_needed(plugin: &Plugin<'_>) -> bool {
+    plugin.node.at(&["config", "anonymous"]).and_then(Node::text).is_none_or(str::is_empty)
 }
 
 /// The name of a service or a route.
@@ -512,10 +731,4 @@ fn reference(node: &Node, field: &str) -> String {
     let inner = ["name", "id", "username"].map(|name| of.text_of(name));
     let inner = inner.into_iter().find(|name| !name.is_empty()).map(str::to_owned);
     inner.or_else(|| of.text().map(str::to_owned)).unwrap_or_default()
-}
-
-/// The one of this name or id.
-fn named(nodes: &[&Node], name: &str) -> Option<usize> {
-    let is = |node: &&Node| !name.is_empty() && (node.text_of("name") == name || node.text_of("id") == name);
-    nodes.iter().position(is)
 }

@@ -3,6 +3,7 @@
 
 use core::cmp::Reverse;
 
+use super::super::are_apart;
 use super::super::nginx::host_test;
 use super::super::notes::{Note, Notes};
 use super::super::test::{PathTest, Test, whole, without_port};
@@ -10,7 +11,7 @@ use crate::document::Node;
 use crate::tree::{Map, Tree};
 
 /// The fields of a route that are imported, or that do not say which requests have it.
-const ROUTE: &str = "id name tags created_at updated_at hosts methods headers paths snis expression priority regex_priority service plugins \
+const ROUTE: &str = "id name -class tags created_at updated_at hosts methods headers paths snis expression priority regex_priority service plugins \
     protocols strip_path preserve_host path_handling https_redirect_status_code request_buffering response_buffering";
 
 /// One path of a route, or a route without paths. It gets the requests that match it and no earlier entry.
@@ -62,18 +63,23 @@ fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
     let known: Vec<&Entry> = all.iter().filter(|entry| !entry.is_partial).collect();
     for (place, entry) in known.iter().enumerate() {
         let (.., Reverse(headers), Reverse(priority), _) = entry.rank;
+        let is_apart = |other: &Entry| {
+            let nodes = (routes.get(other.route), routes.get(entry.route));
+            matches!(nodes, (Some((_, one)), Some((_, other))) if are_apart(one, other))
+        };
         let before = || known.iter().take(place).rev().filter(move |other| other.route != entry.route);
         let mut same = before().take_while(|other| other.rank == entry.rank).take(MAX_COMPARED);
         let is_known = headers == 0 || priority.is_some();
         let is_tie = |other: &Entry| {
-            other.requests == entry.requests || is_known && other.requests.overlaps(&entry.requests)
+            (other.requests == entry.requests || is_known && other.requests.overlaps(&entry.requests))
+                && !is_apart(other)
         };
         let said = if same.any(|other| is_tie(other)) {
             let why = "Kong does not say which of two routes has a request that both match; here it is the first one";
             Some((why, "Let them differ, expressions by their `regex_priority`"))
-        } else if before()
-            .any(|other| other.shipped() < entry.shipped() && other.requests.overlaps(&entry.requests))
-        {
+        } else if before().any(|other| {
+            other.shipped() < entry.shipped() && other.requests.overlaps(&entry.requests) && !is_apart(other)
+        }) {
             let why = "Kong's router `traditional_compatible` tries it before a route with more conditions, although Kong documents the opposite; \
                 weir does as documented";
             Some((why, "Send a request that both match to Kong, and let the routes differ"))

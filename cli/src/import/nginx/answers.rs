@@ -2,7 +2,7 @@
 //! The answers that nginx gives before it limits: `return`, a `rewrite` that redirects, and an `if` around them.
 
 use super::super::notes::Notes;
-use super::super::test::{PathTest, Test, whole};
+use super::super::test::{PathTest, Test, wholes};
 use super::syntax::Directive;
 use super::variables::{equal_test, is_set_test, name_of_variable, search_test};
 
@@ -69,7 +69,11 @@ fn found(rewrite: &Directive) -> Option<Test> {
     let pattern = rewrite.argument(0);
     let is_any =
         ["^", "^/", ".*", "^.*", "^.*$", "(.*)", "^(.*)", "^(.*)$", "^/(.*)", "^/(.*)$"].contains(&pattern);
-    if is_any { Some(Test::Always) } else { Some(Test::Path(PathTest::regex(whole(pattern, false).ok()?))) }
+    if is_any {
+        return Some(Test::Always);
+    }
+    let regexes = wholes(pattern, false).ok()?.into_iter();
+    Some(Test::any_of(regexes.map(|regex| Test::Path(PathTest::regex(regex)))))
 }
 
 /// The status of a directive `return` without a body.

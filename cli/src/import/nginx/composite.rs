@@ -5,7 +5,9 @@
 //! method has a `:`, and no host a `/`.
 
 use super::super::test::Test;
-use super::variables::{Part, Source, expression, is_address, regex_test, source, text_test, unescaped};
+use super::variables::{
+    Part, Source, expression, finds, is_address, search_test, source, text_test, unescaped,
+};
 use weir::policy::pattern::may_be_alternatives;
 
 /// The maximum number of ways to split a string.
@@ -25,16 +27,54 @@ pub fn has_tests(variable: &str) -> bool {
 pub fn test(parts: &[Part], entry: &str) -> Result<Test, String> {
     match (expression(entry), parts) {
         (None, _) => text(parts, unescaped(entry)),
-        (Some((pattern, ignores_case)), [Part::Variable(left), rest @ ..]) => {
-            let (between, right) = match rest {
-                [Part::Text(between), Part::Variable(right)] => (between.as_str(), right),
-                [Part::Variable(right)] => ("", right),
+        (Some((pattern, ignores_case)), parts) => {
+            let (left, between, right) = match parts {
+                [left @ Part::Variable(_), Part::Text(between), right @ Part::Variable(_)] => {
+                    (Side::of(left), between.as_str(), Side::of(right))
+                }
+                [left @ Part::Variable(_), right @ Part::Variable(_)] => {
+                    (Side::of(left), "", Side::of(right))
+                }
+                [Part::Text(text), Part::Variable(variable)] => {
+                    if let Some(test) = behind(text, Side::Variable(variable), pattern, ignores_case) {
+                        return test;
+                    }
+                    let last = text.chars().next_back().map_or(0, char::len_utf8);
+                    let (text, between) =
+                        text.split_at_checked(text.len().saturating_sub(last)).unwrap_or_default();
+                    (Side::Text(text), between, Side::Variable(variable))
+                }
+                [Part::Variable(variable), Part::Text(text)] => {
+                    let first = text.chars().next().map_or(0, char::len_utf8);
+                    let (between, text) = text.split_at_checked(first).unwrap_or_default();
+                    (Side::Variable(variable), between, Side::Text(text))
+                }
                 _ => return Err(TOO_MANY.to_owned()),
             };
             Split { left, between, right, ignores_case }.regex(pattern)
         }
-        _ => Err(TOO_MANY.to_owned()),
     }
+}
+
+/// The test of an anchored expression on a variable behind this text; `None` if it is not easy to see what it finds in the text.
+fn behind(text: &str, variable: Side<'_>, pattern: &str, ignores_case: bool) -> Option<Result<Test, String>> {
+    if may_be_alternatives(pattern) {
+        return None;
+    }
+    let mut rest = pattern.strip_prefix('^')?;
+    for wanted in text.chars() {
+        let (is_escaped, inner) = rest.strip_prefix('\\').map_or((false, rest), |inner| (true, inner));
+        let next = inner.chars().next()?;
+        let is_plain = if is_escaped { next.is_ascii_punctuation() } else { !META.contains(next) };
+        rest = inner.get(next.len_utf8()..)?;
+        if !is_plain || rest.starts_with(['*', '+', '?', '{']) {
+            return None;
+        }
+        if next != wanted && !(ignores_case && next.eq_ignore_ascii_case(&wanted)) {
+            return Some(Ok(Test::NEVER));
+        }
+    }
+    Some(variable.found(&format!("^{rest}"), ignores_case))
 }
 
 const TOO_MANY: &str = "it is an expression for a text of more than two variables";
@@ -93,30 +133,74 @@ fn is_never_in(variable: &str, next: char) -> bool {
     }
 }
 
-/// Two variables, and the text between them.
+/// A variable, or a text that is the same for all requests.
+#[derive(Clone, Copy)]
+enum Side<'a> {
+    Text(&'a str),
+    Variable(&'a str),
+}
+
+impl<'a> Side<'a> {
+    fn of(part: &'a Part) -> Self {
+        match part {
+            Part::Text(text) => Self::Text(text),
+            Part::Variable(name) => Self::Variable(name),
+        }
+    }
+
+    fn never_has(self, next: char) -> bool {
+        match self {
+            Self::Text(text) => !text.contains(next),
+            Self::Variable(name) => is_never_in(name, next),
+        }
+    }
+
+    fn found(self, pattern: &str, ignores_case: bool) -> Result<Test, String> {
+        match self {
+            Self::Text(text) if finds(pattern, ignores_case, text)? => Ok(Test::Always),
+            Self::Text(_) => Ok(Test::NEVER),
+            Self::Variable(_) if pattern == "^" => Ok(Test::Always),
+            Self::Variable(name) => search_test(name, pattern, ignores_case),
+        }
+    }
+}
+
+impl core::fmt::Display for Side<'_> {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Text(text) => write!(out, "{text:?}"),
+            Self::Variable(name) => write!(out, "${name}"),
+        }
+    }
+}
+
+/// Two sides, of which one is a variable, and the text between them.
 struct Split<'a> {
-    left: &'a str,
+    left: Side<'a>,
     between: &'a str,
-    right: &'a str,
+    right: Side<'a>,
     ignores_case: bool,
 }
 
 impl Split<'_> {
     fn regex(&self, pattern: &str) -> Result<Test, String> {
         // A path begins with a slash, which separates it from a host before it.
-        let is_path = ["uri", "document_uri", "request_uri"].contains(&self.right);
+        let is_path = matches!(self.right, Side::Variable("uri" | "document_uri" | "request_uri"));
         let border = match self.between.chars().next() {
             Some(first) => first,
             None if is_path => '/',
-            None => return Err(format!("nothing separates ${} from ${}", self.left, self.right)),
+            None => return Err(format!("nothing separates {} from {}", self.left, self.right)),
         };
-        if !is_never_in(self.left, border) || border.is_alphanumeric() {
-            return Err(format!("${} may have {border:?} in it", self.left));
+        if border.is_alphanumeric() {
+            return Err(format!("weir cannot split it at {:?}", self.between));
+        }
+        if !self.left.never_has(border) {
+            return Err(format!("{} may have {border:?} in it", self.left));
         }
         let (anchored, ends) =
             (pattern.starts_with('^'), pattern.ends_with('$') && !pattern.ends_with("\\$"));
-        let left = |pattern: &str| regex_test(self.left, pattern, self.ignores_case);
-        let right = |pattern: &str| regex_test(self.right, pattern, self.ignores_case);
+        let left = |pattern: &str| self.left.found(pattern, self.ignores_case);
+        let right = |pattern: &str| self.right.found(pattern, self.ignores_case);
         let Some((before, after)) = split(pattern, border)? else {
             // The match is on one side of the border.
             return Ok(match (anchored, ends) {
@@ -130,7 +214,7 @@ impl Split<'_> {
         let after = match after.strip_prefix(regex_lite::escape(self.between).as_str()) {
             Some(after) => after,
             None => after.strip_prefix(self.between).ok_or_else(|| {
-                format!("it has no {:?} between ${} and ${}", self.between, self.left, self.right)
+                format!("it has no {:?} between {} and {}", self.between, self.left, self.right)
             })?,
         };
         let across = match before {

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::super::notes::{Note, Notes};
-use super::answers::{bare_status, of_all};
-use super::locations::{PROXIES, handler};
+use super::super::test::Test;
+use super::answers::{bare_status, of_all, of_block, redirects};
+use super::locations::{Limited, PROXIES, handler, limited};
 use super::others::has_limits;
 use super::policies::{name_of, unique};
 use super::syntax::Directive;
@@ -33,6 +34,8 @@ pub struct Zone<'a> {
     pub rate: Option<(u64, u64)>,
     /// The name of the counters that all of its policies share, which no other zone has.
     pub counters: String,
+    /// False if its parameters are wrong, or of a template: a note says so.
+    pub is_read: bool,
     pub directive: &'a Directive,
 }
 
@@ -62,6 +65,8 @@ pub struct Rule<'a> {
     /// The `error_page`, or the `return` there, whose body a rejection has, unless it is in `body`. Blocks with the same rule may have
     /// different ones.
     pub pages: Vec<&'a Directive>,
+    /// The directives that give requests another path before this limit counts them.
+    pub moved: Vec<&'a Directive>,
 }
 
 impl Rule<'_> {
@@ -80,6 +85,12 @@ const MAX_SENT: usize = 10;
 
 /// Statuses with which nginx itself answers, for which `error_page` may send a request elsewhere.
 const OWN_ERRORS: [&str; 8] = ["401", "403", "404", "405", "500", "502", "503", "504"];
+
+/// The file of a folder without a directive `index`.
+const INDEX: &str = "index.html";
+
+const LIMITS_THERE: &str =
+    "nginx applies the limits there to requests that it sends there from other locations, and weir does not";
 
 /// The settings that are in force in a block.
 #[derive(Clone, Debug, Default)]
@@ -100,9 +111,13 @@ pub struct Level<'a> {
     /// The server around it.
     server: Option<Rc<Server<'a>>>,
     /// Clients cannot come here.
-    internal: bool,
+    pub internal: bool,
     /// nginx answers here before it limits.
     pub answers: bool,
+    /// The requests that nginx answers at the place to which it sends those of here.
+    pub gone: Vec<Test>,
+    /// The directives that give requests another path before these limits.
+    moved: Vec<&'a Directive>,
 }
 
 /// A server, to which a request comes again by `try_files` and `error_page`.
@@ -130,16 +145,21 @@ impl<'a> Level<'a> {
 
     /// Returns the settings for a block's own requests, where `self` is in force: `return` answers them, and `try_files` sends on those
     /// without a file.
-    pub fn own(self, block: &'a [Directive], is_server: bool, notes: &mut Notes) -> Self {
+    pub fn own(self, block: &'a [Directive], notes: &mut Notes) -> Self {
         let mut level = self;
+        if level.internal {
+            return level.answered_by(404, notes).unwrap_or_else(Self::answering);
+        }
         if let Some(answer) = of_all(block) {
-            let other = bare_status(answer).and_then(|status| level.answered_by(status, is_server, notes));
+            let other = bare_status(answer).and_then(|status| level.answered_by(status, notes));
             return other.unwrap_or(Self { answers: true, ..level });
         }
+        let server = level.server.as_ref().map(|server| server.block).unwrap_or_default();
+        level.moved = server.iter().chain(block).flat_map(rewrites).collect();
         if let Some(files) = block.iter().find(|directive| directive.name == "try_files") {
             level = level.without_files(files, 0, notes);
         }
-        level.note_sent(block, notes);
+        level.note_sent(notes);
         level
     }
 
@@ -153,7 +173,7 @@ impl<'a> Level<'a> {
             let why = "weir cannot tell to which location its last place leads, so limits there do not apply";
             notes.add(Note::new(files, why, "Write a policy for the paths that come to it"));
         }
-        let target = self.target(place, depth, notes);
+        let target = self.target(place, depth, false, notes);
         let Some(target) = target.filter(|target| !target.answers) else { return self };
         // The first location that limits a request is the one that counts.
         let (takes_requests, takes_connections) = self.takes(&target);
@@ -167,6 +187,14 @@ impl<'a> Level<'a> {
         if differs(&self.requests, &target.requests) || differs(&self.connections, &target.connections) {
             let why = "nginx applies the limits of its last place to requests for which all keys of the limits here are empty, and weir does not";
             notes.add(Note::new(files, why, "If keys may be empty, write a policy for these requests"));
+        }
+        // Where there is a limit, it has counted before.
+        if self.requests.is_empty() && self.connections.is_empty() {
+            self.gone.extend(target.gone);
+        }
+        if takes_requests || takes_connections {
+            self.moved.extend(target.moved);
+            self.moved.extend(place.starts_with('/').then_some(files));
         }
         if takes_requests {
             self.requests = target.requests;
@@ -192,29 +220,60 @@ impl<'a> Level<'a> {
     }
 
     /// Notes the places to which nginx may send requests of a block, and whose limits weir does not apply to them.
-    fn note_sent(&self, block: &[Directive], notes: &mut Notes) {
-        let is_proxy = block.iter().any(|directive| PROXIES.contains(&directive.name.as_str()));
+    fn note_sent(&self, notes: &mut Notes) {
         for from in self.sends.iter().chain(&self.error_pages) {
-            let places = match from.name.as_str() {
-                // A proxy looks for no files.
-                "index" if is_proxy => continue,
-                "error_page" if !from.arguments.iter().any(|code| OWN_ERRORS.contains(&code.as_str())) => {
-                    continue;
-                }
-                "index" => {
-                    from.arguments.iter().map(|file| format!("/{}", file.trim_start_matches('/'))).collect()
-                }
-                _ => from.arguments.last().cloned().into_iter().collect::<Vec<_>>(),
+            let is_own = |code: &String| OWN_ERRORS.contains(&code.as_str());
+            let sends = match from.name.as_str() {
+                "index" => false,
+                "error_page" => from.arguments.iter().any(is_own),
+                _ => true,
             };
-            let is_limited = |place: &String| {
-                let target = self.target(place, 0, &mut Notes::default());
-                target.is_some_and(|target| !target.answers && self.takes(&target) != (false, false))
-            };
-            if places.iter().any(is_limited) {
-                let why = "nginx applies the limits there to requests that it sends there from other locations, and weir does not";
-                notes.add(Note::new(from, why, "Write a policy for the paths of these requests"));
+            if sends && from.arguments.last().is_some_and(|place| self.are_limited_at(place)) {
+                notes.add(Note::new(from, LIMITS_THERE, "Write a policy for the paths of these requests"));
             }
         }
+    }
+
+    /// True if requests that come from here to a place have limits there.
+    fn are_limited_at(&self, place: &str) -> bool {
+        let target = self.target(place, 0, false, &mut Notes::default());
+        target.is_some_and(|target| !target.answers && self.takes(&target) != (false, false))
+    }
+
+    /// Notes the files of folders in this server whose limits weir does not apply to requests for the folder.
+    pub fn note_indexes(&self, notes: &mut Notes) {
+        let Some(server) = &self.server else { return };
+        let all = self.sends.iter().copied().chain(server.block).flat_map(indexes);
+        let mut files: Vec<&str> = all.flat_map(|index| &index.arguments).map(String::as_str).collect();
+        files.push(INDEX);
+        for Limited { test, folder, directive } in limited(server.block) {
+            let is_here = |file: &&str| !test.matches(&folder) && test.matches(&in_folder(&folder, file));
+            // To find the location of a folder takes long in a large file, so it is the last question.
+            let level = files.iter().any(is_here).then(|| self.with_files(&folder)).flatten();
+            let Some(level) = level else { continue };
+            let leads = |file: &&str| is_here(file) && level.are_limited_at(&in_folder(&folder, file));
+            let mut indexes = level.sends.iter().filter(|directive| directive.name == "index").peekable();
+            if indexes.peek().is_none() && leads(&INDEX) {
+                let why = "nginx applies its limits to requests for folders, whose file is index.html unless an `index` says otherwise, and weir does not";
+                notes.add(Note::new(directive, why, "Write a policy for the paths of these folders"));
+            }
+            for index in indexes.filter(|index| index.arguments.iter().any(|file| leads(&file.as_str()))) {
+                notes.add(Note::new(index, LIMITS_THERE, "Write a policy for the paths of these requests"));
+            }
+        }
+    }
+
+    /// The settings for requests for a folder, if nginx looks there for a file.
+    fn with_files(&self, folder: &str) -> Option<Self> {
+        let server = self.server.as_ref()?;
+        let blocks = server.blocks_of(folder)?;
+        let is_other = |directive: &Directive| match directive.name.as_str() {
+            "try_files" => !directive.arguments.iter().any(|place| place.ends_with('/')),
+            name => PROXIES.contains(&name),
+        };
+        let has_files = !blocks.last().copied().unwrap_or(server.block).iter().any(is_other);
+        let level = has_files.then(|| self.target(folder, 0, false, &mut Notes::default()));
+        level.flatten().filter(|level| !level.answers)
     }
 
     /// Returns the settings in a server, to which its locations lead back.
@@ -224,21 +283,23 @@ impl<'a> Level<'a> {
         Self { server: Some(server), ..level }
     }
 
-    /// Returns the settings of the location that has the requests which are answered here with this status; `None` if there is none. A
-    /// server's own `return` (`is_again`) answers the request for a page with a path, too, but not one for a named location.
-    pub fn answered_by(&self, status: u64, is_again: bool, notes: &mut Notes) -> Option<Self> {
+    /// Returns the settings of the location that has the requests which are answered here with this status; `None` if there is none.
+    pub fn answered_by(&self, status: u64, notes: &mut Notes) -> Option<Self> {
         // At 444, nginx closes the connection.
-        let page = error_page(&self.error_pages, status).filter(|_| status != 444)?.arguments.last()?;
-        if is_again && !page.starts_with('@') {
-            return None;
+        let from = error_page(&self.error_pages, status).filter(|_| status != 444)?;
+        let page = from.arguments.last()?;
+        let mut target = self.target(page, 0, true, notes)?;
+        // A request for a page with a path passes by the answers of the server again.
+        if let Some(server) = self.server.as_ref().filter(|_| page.starts_with('/')) {
+            target.gone.extend(answered_at(server.block, page, 0, true));
+            target.moved.push(from);
         }
         // Unless `recursive_error_pages` says so, nginx looks for a page once.
-        let target = self.target(page, 0, notes)?;
         Some(Self { error_pages: Vec::new(), request_pages: None, connection_pages: None, ..target })
     }
 
-    /// Returns the settings at the place to which nginx sends a request, after it was sent so often.
-    fn target(&self, place: &str, depth: usize, notes: &mut Notes) -> Option<Self> {
+    /// Returns the settings at the place to which nginx sends a request, after it was sent so often. `is_page`: it is for an `error_page`.
+    fn target(&self, place: &str, depth: usize, is_page: bool, notes: &mut Notes) -> Option<Self> {
         let server = self.server.as_ref()?;
         let mut level = server.level.clone();
         let blocks = server.blocks_of(place)?;
@@ -246,7 +307,10 @@ impl<'a> Level<'a> {
             level = level.inside(block, notes);
             level.answers = of_all(block).is_some();
         }
-        let files = blocks.last().and_then(|block| block.iter().find(|next| next.name == "try_files"));
+        let last = blocks.last().copied().unwrap_or_default();
+        level.gone = answered_at(last, place, depth, is_page);
+        level.moved = last.iter().flat_map(rewrites).collect();
+        let files = last.iter().find(|next| next.name == "try_files");
         if let Some(files) = files.filter(|_| depth < MAX_SENT && !level.answers) {
             level.server.clone_from(&self.server);
             level = level.without_files(files, depth.saturating_add(1), notes);
@@ -355,7 +419,8 @@ impl<'a> Level<'a> {
             let (status, body, page) = self.rejection(status.unwrap_or(503), pages);
             let rule = |(directive, zone, excess): &Limit<'a>| {
                 let (dry_run, pages) = (dry.unwrap_or(false), page.into_iter().collect());
-                Rule { zone, excess: *excess, status, dry_run, directive, others: Vec::new(), body, pages }
+                let (others, moved) = (Vec::new(), self.moved.clone());
+                Rule { zone, excess: *excess, status, dry_run, directive, others, body, pages, moved }
             };
             limits.iter().map(rule).collect::<Vec<_>>()
         };
@@ -364,6 +429,43 @@ impl<'a> Level<'a> {
             rules(&self.connections, self.connection_status, self.connections_dry, &self.connection_pages),
         ]
         .concat()
+    }
+}
+
+/// The requests that a block answers when nginx sends them to this place, after it sent them so often: those of which this is known.
+/// With a path, a page has the method GET unless it is HEAD.
+fn answered_at(block: &[Directive], place: &str, depth: usize, is_page: bool) -> Vec<Test> {
+    let path = path_of(place);
+    let known = |test: Test| match (place.starts_with('@'), depth) {
+        (true, 0) => Some(test),
+        // It had another path and perhaps another method before.
+        (true, _) => test.at("", true).filter(|other| *other == test),
+        (false, 0) => test.at(path, is_page),
+        (false, _) => test.at(path, true).filter(|other| test.at(path, false).as_ref() == Some(other)),
+    };
+    let requests = of_block(block).into_iter().filter_map(|answer| known(answer.requests));
+    requests.filter(|test| !test.is_never()).collect()
+}
+
+/// The directives `index` in this one.
+fn indexes(directive: &Directive) -> Vec<&Directive> {
+    match directive.name.as_str() {
+        "index" => vec![directive],
+        _ => directive.inner().iter().flat_map(indexes).collect(),
+    }
+}
+
+/// The path of the file of an `index`.
+fn in_folder(folder: &str, file: &str) -> String {
+    if file.starts_with('/') { file.to_owned() } else { format!("{folder}{file}") }
+}
+
+/// The directives `rewrite` here and in an `if` that give a request another path.
+fn rewrites(directive: &Directive) -> Vec<&Directive> {
+    match directive.name.as_str() {
+        "rewrite" if !redirects(directive) => vec![directive],
+        "if" => directive.inner().iter().flat_map(rewrites).collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -401,7 +503,7 @@ fn request<'a>(directive: &'a Directive, notes: &mut Notes) -> Option<Limit<'a>>
     let number = |name: &str| directive.setting(name).map(|value| value.parse::<u64>());
     let (zone, burst, delay) = (directive.setting("zone"), number("burst"), number("delay"));
     let (Some(zone), Ok(burst), Ok(delay)) = (zone, burst.transpose(), delay.transpose()) else {
-        notes.add(Note::new(directive, "is not what nginx documents", "Write the policy by hand"));
+        notes.add(unread(directive));
         return None;
     };
     note_unknown(directive, 0, &["nodelay", "zone=", "burst=", "delay="], notes);
@@ -409,6 +511,27 @@ fn request<'a>(directive: &'a Directive, notes: &mut Notes) -> Option<Limit<'a>>
     let no_delay = directive.arguments.iter().any(|argument| argument == "nodelay");
     let at_once = if no_delay { burst } else { delay.unwrap_or(0).min(burst) };
     Some((directive, zone, Excess::Burst { at_once, delayed: burst.saturating_sub(at_once) }))
+}
+
+/// The note about a limit or a zone whose parameters are wrong, or are variables of a template.
+fn unread(directive: &Directive) -> Note {
+    // The key of a zone is a variable in any case.
+    let settings = directive.arguments.iter().skip(usize::from(directive.name.ends_with("_zone")));
+    if settings.into_iter().any(|setting| setting.contains('$')) {
+        let why =
+            "it has a variable of a template to which nginx and weir give no value, so it is not imported";
+        return Note::new(directive, why, "Import what the template makes");
+    }
+    Note::new(directive, "is not what nginx documents", "Write the policy by hand")
+}
+
+/// True if the parameters of `limit_req` or `limit_conn` are read. If not, a note says so.
+pub fn is_read(directive: &Directive) -> bool {
+    let ignored = &mut Notes::default();
+    match directive.name.as_str() {
+        "limit_req" => request(directive, ignored).is_some(),
+        _ => connection(directive, ignored).is_some(),
+    }
 }
 
 /// Notes the first of the arguments from this one on which begins like none of those that nginx's own module has.
@@ -427,7 +550,7 @@ fn connection<'a>(directive: &'a Directive, notes: &mut Notes) -> Option<Limit<'
     match directive.argument(1).parse::<u64>() {
         Ok(limit) if limit > 0 => Some((directive, directive.argument(0), Excess::Connections(limit))),
         _ => {
-            notes.add(Note::new(directive, "is not what nginx documents", "Write the policy by hand"));
+            notes.add(unread(directive));
             None
         }
     }
@@ -450,14 +573,19 @@ pub fn zones<'a>(http: &'a [Directive], notes: &mut Notes) -> Vec<Zone<'a>> {
             Some((count.parse::<u64>().ok().filter(|count| *count > 0)?, seconds))
         });
         match name {
-            Some(name) if rate.is_some() == is_rate => {
-                let known: &[&str] = if is_rate { &["zone=", "rate=", "sync"] } else { &["zone="] };
-                note_unknown(directive, 1, known, notes);
+            Some(name) => {
+                let is_read = rate.is_some() == is_rate;
+                if is_read {
+                    let known: &[&str] = if is_rate { &["zone=", "rate=", "sync"] } else { &["zone="] };
+                    note_unknown(directive, 1, known, notes);
+                } else {
+                    notes.add(unread(directive));
+                }
                 let counters = unique(name_of(name), &taken);
                 taken.push(counters.clone());
-                zones.push(Zone { name, key: directive.argument(0), rate, counters, directive });
+                zones.push(Zone { name, key: directive.argument(0), rate, counters, is_read, directive });
             }
-            _ => notes.add(Note::new(directive, "is not what nginx documents", "Write the policy by hand")),
+            None => notes.add(unread(directive)),
         }
     }
     zones

@@ -4,9 +4,10 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::super::notes::{Note, Notes};
-use super::super::test::{PathTest, Test, whole};
+use super::super::test::{PathTest, Test, wholes};
 use super::answers;
 use super::limits::{Level, Rule};
+use super::others::has_limits;
 use super::syntax::Directive;
 use super::variables::{host_regex, host_test};
 
@@ -24,6 +25,7 @@ struct Location<'a> {
     test: PathTest,
     /// `^~`: no regular expression is tried.
     is_final: bool,
+    directive: &'a Directive,
     block: &'a [Directive],
 }
 
@@ -37,13 +39,14 @@ pub fn servers<'a>(http: &'a [Directive], around: &Level<'a>, notes: &mut Notes)
             let hosts = hosts(directive, &all);
             let (block, all) = (directive.inner(), Test::Always);
             let (level, mut blocks) = (around.inside_server(block, notes), Vec::new());
+            level.note_indexes(notes);
             // `return` and redirects of a server answer for all of its locations.
-            answered(block, &level, (&all, true), &mut blocks, notes);
+            answered(block, &level, &all, &mut blocks, notes);
             if answers::of_all(block).is_none() {
                 at_once(block, &level, &all, true, &mut blocks, notes);
                 by_prefix(block, &level, &all, true, &mut blocks, notes);
             }
-            blocks.push((all, level.own(block, true, notes)));
+            add(level.own(block, notes), all, &mut blocks);
             Server { directive, hosts, blocks }
         })
         .collect()
@@ -67,10 +70,17 @@ fn found<'a>(block: &'a [Directive], path: &str) -> (Vec<&'a [Directive]>, bool)
     let longest = prefixes.iter().find(|location| location.test.matches(path));
     let (inner, is_certain) = longest.map(|longest| found(longest.block, path)).unwrap_or_default();
     let is_final = is_certain || longest.is_some_and(|longest| longest.is_final);
-    match regexes.iter().find(|location| location.test.matches(path)).filter(|_| !is_final) {
-        Some(found) => ([vec![found.block], handler(found.block, path)].concat(), true),
+    match of_regexes(&regexes, path).filter(|_| !is_final) {
+        Some(blocks) => (blocks, true),
         None => (longest.map(|longest| longest.block).into_iter().chain(inner).collect(), is_certain),
     }
+}
+
+/// The blocks of the first of these regular expressions that matches. Inside of it, nginx finds other expressions only.
+fn of_regexes<'a>(regexes: &[Location<'a>], path: &str) -> Option<Vec<&'a [Directive]>> {
+    let found = regexes.iter().find(|location| location.test.matches(path))?.block;
+    let (.., inner) = locations(found, &mut Notes::default());
+    Some([vec![found], of_regexes(&inner, path).unwrap_or_default()].concat())
 }
 
 /// The addresses on which a server listens, each with `true` if it is the default there.
@@ -261,11 +271,11 @@ fn locations<'a>(
             Some((sign, rest)) => (sign, rest),
             None => ("", first),
         };
-        let block = directive.inner();
+        let of = |test, is_final| Location { test, is_final, directive, block: directive.inner() };
         match sign {
-            "=" => exact.push(Location { test: PathTest::Exact(text.to_owned()), is_final: true, block }),
-            "~" | "~*" => match whole(text, sign == "~*") {
-                Ok(regex) => regexes.push(Location { test: PathTest::regex(regex), is_final: true, block }),
+            "=" => exact.push(of(PathTest::Exact(text.to_owned()), true)),
+            "~" | "~*" => match wholes(text, sign == "~*") {
+                Ok(all) => regexes.extend(all.into_iter().map(|regex| of(PathTest::regex(regex), true))),
                 Err(why) => notes.add(Note::new(
                     directive,
                     format!("weir cannot search for it ({why}), so its requests are taken for those of the next location"),
@@ -274,15 +284,48 @@ fn locations<'a>(
             },
             // A name, to which no request comes by its path.
             "" if text.starts_with('@') => {}
-            sign => prefixes.push(Location {
-                test: PathTest::Prefix(text.to_owned()),
-                is_final: sign == "^~",
-                block,
-            }),
+            sign => prefixes.push(of(PathTest::Prefix(text.to_owned()), sign == "^~")),
         }
     }
     prefixes.sort_by_key(|location| core::cmp::Reverse(location.test.length()));
     (exact, prefixes, regexes)
+}
+
+/// A location with limits, and a folder whose file may be in it.
+pub struct Limited<'a> {
+    pub test: PathTest,
+    pub folder: String,
+    pub directive: &'a Directive,
+}
+
+/// The locations with limits of their own in a block, each with the folders that it names: the one around, and where its text begins.
+pub fn limited(block: &[Directive]) -> Vec<Limited<'_>> {
+    let mut found = Vec::new();
+    let mut open = vec![(block, String::from("/"))];
+    while let Some((block, around)) = open.pop() {
+        let (exact, prefixes, regexes) = locations(block, &mut Notes::default());
+        for Location { test, directive, block, .. } in [exact, prefixes, regexes].into_iter().flatten() {
+            let text = test.beginning();
+            let own = text.rsplit_once('/').map_or(String::from("/"), |(folder, _)| format!("{folder}/"));
+            let inner = if let PathTest::Prefix(text) = &test {
+                format!("{}/", text.trim_end_matches('/'))
+            } else {
+                own.clone()
+            };
+            open.push((block, inner));
+            if block.iter().any(|directive| ["limit_req", "limit_conn"].contains(&directive.name.as_str())) {
+                let mut folders = vec![String::from("/"), around.clone(), own];
+                folders.sort();
+                folders.dedup();
+                found.extend(folders.into_iter().map(|folder| Limited {
+                    test: test.clone(),
+                    folder,
+                    directive,
+                }));
+            }
+        }
+    }
+    found
 }
 
 type Blocks<'a> = Vec<(Test, Level<'a>)>;
@@ -291,36 +334,53 @@ type Blocks<'a> = Vec<(Test, Level<'a>)>;
 fn answered<'a>(
     block: &'a [Directive],
     level: &Level<'a>,
-    (guard, is_server): (&Test, bool),
+    guard: &Test,
     out: &mut Blocks<'a>,
     notes: &mut Notes,
 ) {
     for answer in answers::of_block(block) {
         let around = answer.inside.map_or_else(|| level.clone(), |block| level.inside(block, notes));
-        let is_again = is_server && answer.inside.is_none();
-        let other = answer.status.and_then(|status| around.answered_by(status, is_again, notes));
-        let level = other.unwrap_or_else(Level::answering);
-        out.push((guard.clone().and(answer.requests), level));
+        let other = answer.status.and_then(|status| around.answered_by(status, notes));
+        add(other.unwrap_or_else(Level::answering), guard.clone().and(answer.requests), out);
     }
+}
+
+/// Adds requests with their settings, and before them those that the place answers to which nginx sends them.
+fn add<'a>(level: Level<'a>, requests: Test, out: &mut Blocks<'a>) {
+    let gone = level.gone.iter().map(|gone| requests.clone().and(gone.clone()));
+    out.extend(gone.map(|gone| (gone, Level::answering())));
+    let are_all_gone = level.gone.iter().any(|gone| gone.covers(&requests));
+    out.extend((!are_all_gone).then_some((requests, level)));
 }
 
 /// Adds what a block does with its own requests.
 fn own<'a>(block: &'a [Directive], level: Level<'a>, guard: Test, out: &mut Blocks<'a>, notes: &mut Notes) {
-    answered(block, &level, (&guard, false), out, notes);
-    out.push((guard, level.own(block, false, notes)));
+    // nginx answers before it reads what is in an internal location.
+    if !level.internal {
+        answered(block, &level, &guard, out, notes);
+    }
+    add(level.own(block, notes), guard, out);
 }
 
-/// Adds what handles the requests of a block.
-fn all_of<'a>(
-    block: &'a [Directive],
-    level: &Level<'a>,
-    guard: Test,
+/// Adds what handles the requests of a regular expression. Inside of one, nginx finds other expressions only.
+fn of_regex<'a>(
+    location: Location<'a>,
+    around: &Level<'a>,
+    guard: &Test,
     out: &mut Blocks<'a>,
     notes: &mut Notes,
 ) {
-    at_once(block, level, &guard, true, out, notes);
-    by_prefix(block, level, &guard, true, out, notes);
-    own(block, level.clone(), guard, out, notes);
+    let (block, guard) = (location.block, guard.clone().and(Test::path(location.test)));
+    let level = around.inside(block, notes);
+    let (exact, prefixes, regexes) = locations(block, notes);
+    for unseen in exact.iter().chain(&prefixes).filter(|unseen| has_limits(unseen.block)) {
+        let why = "nginx never finds it: inside of a location with a regular expression it looks for other expressions only";
+        notes.add(Note::new(unseen.directive, why, "Write it beside the outer location if it is meant"));
+    }
+    for inner in regexes {
+        of_regex(inner, &level, &guard, out, notes);
+    }
+    own(block, level, guard, out, notes);
 }
 
 /// Adds the locations that nginx finds before it tries the regular expressions of the block around: exact paths, what is inside of the
@@ -344,7 +404,9 @@ fn at_once<'a>(
             || taken.contains(&PathTest::Prefix(path.to_owned()));
         if !is_taken && location.block.iter().any(|directive| PROXIES.contains(&directive.name.as_str())) {
             let test = guard.clone().and(Test::path(PathTest::Exact(path.to_owned())));
-            out.push((test, Level::answering()));
+            let inner = level.inside(location.block, notes);
+            let is_internal = inner.internal;
+            add(if is_internal { inner.own(location.block, notes) } else { Level::answering() }, test, out);
         }
     }
     for location in exact {
@@ -370,8 +432,7 @@ fn at_once<'a>(
     }
     let guard = guard.clone().and(without.negated());
     for location in regexes {
-        let inner = level.inside(location.block, notes);
-        all_of(location.block, &inner, guard.clone().and(Test::path(location.test)), out, notes);
+        of_regex(location, level, &guard, out, notes);
     }
 }
 

@@ -37,7 +37,7 @@ pub fn note_unused(
         if is_limit {
             named.insert(directive.setting("zone").unwrap_or(directive.argument(0)));
         }
-        if is_limit && !used.contains(&core::ptr::from_ref(directive)) {
+        if is_limit && limits::is_read(directive) && !used.contains(&core::ptr::from_ref(directive)) {
             let (why, instead) = if servers.is_empty() {
                 ("these files have no server, so it is not imported", MAIN)
             } else if is_named {
@@ -55,7 +55,7 @@ pub fn note_unused(
             open.extend(directive.inner().iter().map(|inner| (inner, self::is_named(directive))));
         }
     }
-    for zone in zones.iter().filter(|zone| !named.contains(zone.name)) {
+    for zone in zones.iter().filter(|zone| zone.is_read && !named.contains(zone.name)) {
         let why = "no limit_req or limit_conn of these files names this zone, so it is not imported";
         notes.add(Note::new(zone.directive, why, if is_main { "" } else { MAIN }));
     }
@@ -77,6 +77,8 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
     // A file without the block http is included by one.
     let around_is = |name: &str| around.map_or("http", |around| around.name.as_str()) == name;
     let said = match name {
+        // Without a rate it is off.
+        _ if name.contains("limit_rate") && directive.argument(0) == "0" => None,
         _ if name.contains("limit_rate") || name == "set" && directive.argument(0) == "$limit_rate" => {
             Some(("weir does not slow responses down", "Use Envoy's filter bandwidth_limit"))
         }
@@ -110,16 +112,10 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
         {
             Some(("nginx allows it in the block http only", "Move it there"))
         }
-        // Nor does it read those of a place to which requests are sent.
-        "if" if limits
-            && (answers::of(directive).is_empty() || around.is_some_and(is_named))
-            && answers::answers(directive.inner()) =>
-        {
-            Some((
-                "nginx answers these requests before it counts them, and weir counts them",
-                "If that matters, add the condition to `exempt`",
-            ))
-        }
+        "if" if limits && answers::of(directive).is_empty() && answers::answers(directive.inner()) => Some((
+            "nginx answers these requests before it counts them, and weir counts them",
+            "If that matters, add the condition to `exempt`",
+        )),
         "server"
             if around_is("upstream") && directive.setting("max_conns").is_some_and(|most| most != "0") =>
         {
@@ -132,13 +128,16 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
                 "If that matters, add the paths to `exempt`",
             ))
         }
+        // With `break`, nginx looks for no other location.
+        "rewrite" if limits && around_is("location") && directive.argument(2) == "break" => None,
         "rewrite" if limits && !around_is("stream") => Some((
             "nginx limits by the location of the new path, and weir sees the path that the client sends",
             "If the two have different limits, add the old path to the policy's match",
         )),
         _ if name.contains("limit")
             && !limits::DIRECTIVES.contains(&name)
-            && !["limit_except", "worker_rlimit_nofile", "worker_rlimit_core"].contains(&name)
+            && !["limit_except", "worker_rlimit_nofile", "worker_rlimit_core", "lua_regex_match_limit"]
+                .contains(&name)
             && around.is_none_or(|around| {
                 !["map", "geo", "types", "split_clients"].contains(&around.name.as_str())
             }) =>

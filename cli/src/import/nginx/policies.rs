@@ -41,6 +41,9 @@ pub fn policies(
             notes.add(Note::new(rule.directive, why, MAIN));
             continue;
         };
+        if !zone.is_read {
+            continue;
+        }
         if zone.rate.is_none() != matches!(rule.excess, Excess::Connections(_)) {
             notes.add(Note::new(rule.directive, "its zone counts something else", "Define a zone for it"));
             continue;
@@ -52,6 +55,17 @@ pub fn policies(
             Ok(cases) => (cases, None),
             Err(why) => (vec![(Test::Always, parts(zone.key))], Some(why)),
         };
+        for moved in
+            variables.moving(zone.key).iter().flat_map(|name| rule.moved.iter().map(move |by| (name, by)))
+        {
+            let (name, by) = moved;
+            let why = format!(
+                "behind it, nginx counts by another ${name} than the client sends, and weir by that of the client"
+            );
+            let instead =
+                format!("Change the subject of the policies of {} if clients can choose it", zone.name);
+            notes.add(Note::new(by, why, instead));
+        }
         scope.policies(servers, &cases, unknown, &mut names, &mut policies, notes);
         scope.differences(notes);
     }
@@ -87,6 +101,7 @@ fn rules<'a>(servers: &[Server<'a>]) -> Vec<Rule<'a>> {
         match rules.iter_mut().find(|other| other.is_like(&rule)) {
             Some(same) => {
                 same.pages.extend(rule.pages);
+                same.moved.extend(rule.moved);
                 same.others.push(rule.directive);
             }
             None => rules.push(rule),
@@ -219,7 +234,10 @@ impl Scope<'_> {
             notes.add(Note::new(self.rule.directive, why, ""));
         }
         for page in &self.rule.pages {
-            let (why, instead) = if self.rule.body.is_some() {
+            let (why, instead) = if self.rule.body.is_none() && serves(page) {
+                let why = "nginx does not reject the requests beyond the limit, but serves them there, and weir rejects them";
+                (why, String::from("If they are to be served, write `mode: shadow`"))
+            } else if self.rule.body.is_some() {
                 let why = "nginx answers a rejected request with a status with which weir does not reject";
                 (why, format!("weir sends {}; write a status from 400 to 599", self.rule.status))
             } else {
@@ -369,6 +387,13 @@ impl Scope<'_> {
         };
         (comment, limit)
     }
+}
+
+/// True if an `error_page` gives a rejection the status that its place has, or one of a success.
+fn serves(page: &super::Directive) -> bool {
+    let code = page.arguments.iter().find_map(|argument| argument.strip_prefix('='));
+    let is_success = |code: &str| code.is_empty() || code.parse::<u64>().is_ok_and(|code| code < 400);
+    page.name == "error_page" && code.is_some_and(is_success)
 }
 
 /// Microseconds, in the largest unit in which they are a whole number.

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::super::notes::{Note, Notes};
-use super::super::test::{PathTest, Test, escaped, network, whole};
+use super::super::test::{PathTest, Test, escaped, network, wholes, without_borders};
 use super::composite;
 use super::syntax::Directive;
 use crate::tree::{Map, Tree};
@@ -108,11 +108,32 @@ impl<'a> Variables<'a> {
         self.geos.get(&name.to_ascii_lowercase()).copied()
     }
 
+    /// The first variable in a string, or in the maps that make it, which changes when nginx sends a request on to another path.
+    pub fn moving(&self, text: &str) -> Option<String> {
+        let (mut open, mut seen) = (parts(text), HashSet::new());
+        while let Some(part) = open.pop() {
+            let Part::Variable(name) = part else { continue };
+            if moves(&name) {
+                return Some(name);
+            }
+            if let Some(map) = self.map(&name).filter(|_| seen.insert(name)) {
+                let values = map.inner().iter().map(|entry| entry.argument(0));
+                open.extend(values.chain([map.argument(0)]).flat_map(parts));
+            }
+        }
+        None
+    }
+
     /// Returns the value of a string for each request. `server_names` is the value of `$server_name`. If weir has no test for an entry of a
     /// map, the entry is left out, with a note.
     pub fn cases(&self, text: &str, server_names: &Cases, notes: &mut Notes) -> Result<Cases, String> {
         Expansion { variables: self, server_names, notes }.expand(&parts(text), 0)
     }
+}
+
+/// True if this variable changes when nginx sends a request on to another path.
+fn moves(name: &str) -> bool {
+    ["uri", "document_uri", "args", "query_string"].contains(&name) || name.starts_with("arg_")
 }
 
 /// A string whose variables are replaced.
@@ -187,7 +208,7 @@ impl Expansion<'_, '_> {
             if let [] | [Part::Text(_)] = source.as_slice() {
                 for entry in &entries {
                     let unread =
-                        expression(&entry.name).and_then(|(pattern, case)| whole(pattern, case).err());
+                        expression(&entry.name).and_then(|(pattern, case)| wholes(pattern, case).err());
                     if let Some(why) = unread {
                         let why = format!(
                             "weir cannot search for it ({why}), so its requests are taken for those of the next entries"
@@ -238,7 +259,7 @@ impl Expansion<'_, '_> {
             match (entry.name.as_str(), network(&entry.name)) {
                 ("default", _) => default = entry.argument(0),
                 (_, Some(network)) => networks.push((network, entry.argument(0))),
-                ("ranges", _) => {}
+                ("ranges" | "volatile", _) => {}
                 ("delete" | "proxy" | "proxy_recursive", _) => {
                     return Err(format!("${name} has {}, which is not read", entry.name));
                 }
@@ -371,15 +392,19 @@ fn sorted<'a>(entries: &[&'a Directive], has_hosts: bool) -> Vec<&'a Directive> 
 
 /// True if a string matches the map entry of this name. An empty string matches no expression.
 fn is_entry(name: &str, text: &str, has_hosts: bool) -> bool {
-    let finds = |pattern: &str, ignores_case| {
-        let flags = if ignores_case { "(?i)" } else { "" };
-        regex_lite::Regex::new(&format!("{flags}{pattern}")).is_ok_and(|regex| regex.is_match(text))
-    };
+    let finds = |pattern: &str, ignores_case| finds(pattern, ignores_case, text).unwrap_or(false);
     match (expression(name), wildcard(name).filter(|_| has_hosts)) {
         (Some((pattern, ignores_case)), _) => !text.is_empty() && finds(pattern, ignores_case),
         (None, Some(pattern)) => finds(&pattern, true),
         (None, None) => unescaped(name).eq_ignore_ascii_case(text),
     }
+}
+
+/// True if an expression finds something in a text.
+pub fn finds(pattern: &str, ignores_case: bool, text: &str) -> Result<bool, String> {
+    let flags = if ignores_case { "(?i)" } else { "" };
+    let regex = regex_lite::Regex::new(&format!("{flags}{}", without_borders(pattern)));
+    regex.map(|regex| regex.is_match(text)).map_err(|why| format!("weir cannot search for it ({why})"))
 }
 
 /// A name of hosts with a wildcard, as an expression.
@@ -428,7 +453,7 @@ fn value_test(variable: &str, entry: &str, has_hosts: bool) -> Result<Test, Stri
 
 /// True if an expression matches an empty text.
 fn finds_nothing(pattern: &str) -> bool {
-    regex_lite::Regex::new(pattern).is_ok_and(|regex| regex.is_match(""))
+    finds(pattern, false, "").unwrap_or(false)
 }
 
 fn is_filled(variable: &str) -> Option<Test> {
@@ -447,14 +472,13 @@ pub fn search_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<
 pub fn regex_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<Test, String> {
     let unsearchable = |why| format!("weir cannot search for it ({why})");
     if variable == "host" {
-        // `$host` has small letters only.
-        let has_capitals = pattern.replace("\\\\", "").split('\\').enumerate().any(|(number, text)| {
-            text.chars().skip(usize::from(number > 0)).any(|next| next.is_ascii_uppercase())
-        });
-        return host_regex(pattern, ignores_case || !has_capitals).map_err(unsearchable);
+        // `$host` has small letters only, and weir reads the host as the client writes it.
+        if !ignores_case && needs_capital(pattern) {
+            return Ok(Test::NEVER);
+        }
+        return host_regex(pattern, true).map_err(unsearchable);
     }
-    let regex = whole(pattern, ignores_case).map_err(unsearchable)?;
-    match variable {
+    let of_value = |regex| match variable {
         "request_method" => Ok(of_request("method", regex)),
         "http_host" => Ok(of_request("host", regex)),
         "uri" | "document_uri" => Ok(Test::Path(PathTest::regex(regex))),
@@ -465,7 +489,19 @@ pub fn regex_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<T
             }
             _ => Err(format!("weir has no expressions for ${variable}")),
         },
-    }
+    };
+    let regexes = wholes(pattern, ignores_case).map_err(unsearchable)?.into_iter();
+    regexes.map(of_value).collect::<Result<Vec<_>, _>>().map(Test::any_of)
+}
+
+/// True if all that an expression finds has a capital: one that is in no class, no name and no part that may be absent.
+fn needs_capital(pattern: &str) -> bool {
+    const OTHERS: &str = r"\\.|\[\^?\]?(?:\\.|[^\]])*\]|\(\?P?[<'][^>']*[>']|\(\?:|[A-Z][*?{]";
+    let plain = regex_lite::Regex::new(OTHERS).map(|others| others.replace_all(pattern, "").into_owned());
+    plain.is_ok_and(|plain| {
+        !["|", "(?", ")?", ")*", "){"].iter().any(|sign| plain.contains(sign))
+            && plain.contains(|next: char| next.is_ascii_uppercase())
+    })
 }
 
 /// A test whether a variable has this value. nginx compares without regard to case.
@@ -564,7 +600,8 @@ pub fn host_regex(pattern: &str, ignores_case: bool) -> Result<Test, String> {
         is_escaped = next == '\\' && !is_escaped;
         text.push(next);
     }
-    Ok(of_request("host", whole(&text, ignores_case)?))
+    let regexes = wholes(&text, ignores_case)?.into_iter();
+    Ok(Test::any_of(regexes.map(|regex| of_request("host", regex))))
 }
 
 /// A test of an attribute `request.…` by an expression for its whole value.

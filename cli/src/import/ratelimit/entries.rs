@@ -3,7 +3,9 @@
 
 use std::net::IpAddr;
 
+use super::super::envoy::attribute;
 use super::super::test::{PathTest, Test, escaped, network};
+use super::envoy::pseudo_header;
 use crate::tree::{Map, Tree};
 use weir::request::client_ip::Network;
 
@@ -129,6 +131,7 @@ impl Source {
     /// A test on the value, where `*` stands for any text.
     pub fn is(&self, value: &str) -> Result<Test, String> {
         let is_wild = value.contains('*');
+        let (field, text) = if is_wild { ("regex", expression(value)) } else { ("exact", value.to_owned()) };
         match self {
             Self::Fixed(None, test) => Ok(test.clone()),
             Self::Fixed(Some(own), test) => Ok(if matches(value, own) { test.clone() } else { Test::NEVER }),
@@ -141,22 +144,21 @@ impl Source {
                 )),
                 None => Err(format!("{value:?} is no address")),
             },
-            Self::Path if is_wild => Ok(Test::Path(PathTest::regex(expression(value)))),
-            Self::Path => Ok(Test::Path(PathTest::Exact(value.to_owned()))),
-            Self::Method if !value.contains('*') && !value.bytes().any(|byte| byte.is_ascii_lowercase()) => {
-                Ok(Test::Method(vec![value.to_owned()]))
+            Self::Path if is_wild => Ok(Test::Path(PathTest::regex(text))),
+            Self::Path => Ok(Test::Path(PathTest::Exact(text))),
+            Self::Method if !is_wild && !value.bytes().any(|byte| byte.is_ascii_lowercase()) => {
+                Ok(Test::Method(vec![text]))
             }
+            Self::Method => Ok(pseudo_header("method", field, &text)),
+            // weir's own test of hosts knows no ports.
             Self::Host if !value.contains(['*', ':']) => Ok(Test::Host(vec![value.to_ascii_lowercase()])),
+            Self::Host => Ok(pseudo_header("host", field, &text)),
+            Self::Route => Ok(attribute(["xds", "route_name"], field, &text)),
             Self::Value(kind, settings) => {
                 let mut test = settings.clone();
-                if is_wild {
-                    test.set("regex", expression(value))
-                } else {
-                    test.set("exact", value)
-                };
+                test.set(field, text);
                 Ok(Test::Value(kind, test))
             }
-            _ => Err(format!("{value:?} cannot be compared with it")),
         }
     }
 }

@@ -9,6 +9,11 @@ use super::super::notes::{Note, Notes};
 use super::super::status::of_rejections;
 use super::super::test::{PathTest, Test, escaped};
 use super::entries::{Address, Entry, MIN_BITS, Source};
+use super::istio::{
+    Change, Scope, changes_filter, is_where, note_chosen, note_differences, note_other, note_patched,
+    note_selector, rank,
+};
+use super::values::{note_unreadable, number, percent};
 use crate::document::{Content, Node, Place};
 use crate::tree::{Map, Tree};
 use weir::policy::pattern::Pattern;
@@ -19,11 +24,19 @@ pub struct Descriptor {
     pub entries: Vec<Entry>,
     pub requests: Test,
     pub hits: Option<u64>,
+    /// The domain of its limits, where a route asks for another one than the filter.
+    pub domain: Option<String>,
 }
 
 #[derive(Default)]
 pub struct Filter<'a> {
     pub domain: Option<String>,
+    /// The domains of the files that are imported.
+    pub domains: Vec<String>,
+    /// Its settings.
+    pub node: Option<&'a Node>,
+    /// The EnvoyFilters that add it; none where it is in a configuration of Envoy.
+    pub objects: Vec<Option<&'a Node>>,
     /// Its name among the filters. A route may say under this name that it is disabled.
     name: &'a str,
     /// The names of the others of this kind.
@@ -38,24 +51,6 @@ pub struct Filter<'a> {
     pub denies_on_failure: bool,
     pub status: Option<u64>,
     pub has_headers: bool,
-}
-
-pub fn number(node: &Node) -> Option<u64> {
-    match &node.content {
-        Content::Scalar(value) => value.as_u64().or_else(|| value.as_str()?.parse().ok()),
-        _ => None,
-    }
-}
-
-/// The default of a fraction at runtime, in percent, rounded up.
-pub fn percent(filter: &Node, field: &str) -> Option<u64> {
-    let value = filter.at(&[field, "default_value"])?;
-    let numerator = value.get("numerator").and_then(number).unwrap_or(0);
-    Some(numerator.div_ceil(match value.text_of("denominator") {
-        "TEN_THOUSAND" => 100,
-        "MILLION" => 10_000,
-        _ => 1,
-    }))
 }
 
 /// The fields of the filter that weir reads, or handles in its own way.
@@ -94,52 +89,100 @@ pub fn sends(documents: &[Node]) -> bool {
 
 /// The filter in an Envoy configuration; `file` is the number of its file.
 pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filter<'a> {
-    let (mut found, mut last) = (Filter::default(), None);
+    let (mut found, mut changes) = (Filter::default(), Vec::new());
     for document in documents {
+        let mut object = None;
         document.walk(&mut |entry| {
-            if entry.at(&["patch", "value", "typed_config"]).and_then(settings).is_some() {
+            if entry.text_of("kind") == "EnvoyFilter" {
+                object = Some(entry);
+            }
+            let inner = entry.at(&["patch", "value", "typed_config"]);
+            let is_filter = inner.and_then(settings).is_some();
+            if is_filter {
                 note_chosen(entry, file, notes);
+            }
+            if (is_filter || inner.is_none()) && changes_filter(entry, file, &[found.name], notes) {
+                changes.extend(inner.map(core::ptr::from_ref));
             }
             let config = entry.get("typed_config");
             if let Some((config, node)) = config.and_then(|config| Some((config, settings(config)?))) {
+                if changes.contains(&core::ptr::from_ref(config)) {
+                    return notes.read(config);
+                }
                 notes.unread(file, node, FILTER);
+                note_unreadable(notes, file, node);
                 notes.read(config);
                 found.others.push(found.name);
-                (found.name, found.is_disabled) = (entry.text_of("name"), entry.is_true("disabled"));
+                (found.name, found.is_disabled) =
+                    (entry.text_of("name"), entry.truth("disabled") == Some(true));
                 found.others.retain(|other| *other != found.name);
-                found.is_shadow = percent(node, "filter_enforced") == Some(0);
-                for field in ["filter_enabled", "filter_enforced"] {
-                    let is_drawn = percent(node, field).is_some_and(|percent| percent < 100);
-                    if is_drawn && !(found.is_shadow && field == "filter_enforced") {
-                        let why = "Envoy draws a part of the requests, or none, and the policies are for all";
-                        note(notes, file, node, field, why, "`enforce_percent` draws a part of the subjects");
-                    }
-                }
+                found.note_drawn(node, file, notes);
                 // What Envoy has (`/config_dump`) names a filter twice.
-                let is_other = last.replace(node).is_some_and(|last: &Node| last.json() != node.json());
+                let is_other = found.node.replace(node).is_some_and(|last| last.json() != node.json());
                 if is_other {
                     let why = "it is a second filter of this kind, and one is imported: this one";
                     note(notes, file, node, "RateLimit", why, "Import one filter at a time");
+                    found.objects.clear();
                 }
+                found.objects.push(object);
                 found.stage = node.get("stage").and_then(number).unwrap_or(0);
-                found.limits = node.list("rate_limits").iter().collect();
+                found.limits = node.each("rate_limits").iter().collect();
                 if let Some(own) = found.limits.first() {
                     let why = "the filter's own limits are imported for all routes that have no RateLimitPerRoute with limits, in place of the \
                         rate_limits of routes and virtual hosts";
                     note(notes, file, own, "rate_limits", why, "Check that your version of Envoy does so");
                 }
                 found.domain = Some(node.text_of("domain").to_owned());
-                found.denies_on_failure = node.is_true("failure_mode_deny");
+                found.denies_on_failure = node.truth("failure_mode_deny") == Some(true);
                 match of_rejections(node, "rate_limited_status") {
                     Ok(status) => found.status = status,
                     Err(why) => note(notes, file, node, "rate_limited_status", why, "Write the number"),
                 }
-                let headers = node.text_of("enable_x_ratelimit_headers");
-                found.has_headers = !headers.is_empty() && headers != "OFF";
+                let headers = node.get("enable_x_ratelimit_headers").and_then(Node::text_or_number);
+                found.has_headers = headers.is_some_and(|headers| !["", "OFF", "0"].contains(&headers.as_str()));
             }
         });
     }
     found
+}
+
+impl Filter<'_> {
+    /// Sets whether it rejects nothing, and notes that it draws requests.
+    fn note_drawn(&mut self, node: &Node, file: usize, notes: &mut Notes) {
+        let [enabled, enforced] = ["filter_enabled", "filter_enforced"].map(|field| percent(node, field));
+        self.is_shadow = enabled == Some(0) || enforced == Some(0);
+        if enabled == Some(0) {
+            let why = "the filter is off by default, so the policies are in shadow mode";
+            note(notes, file, node, "filter_enabled", why, "If the runtime switches it on, remove `mode`");
+        }
+        for (field, percent) in [("filter_enabled", enabled), ("filter_enforced", enforced)] {
+            if percent.is_some_and(|percent| (1..100).contains(&percent)) {
+                let why = "Envoy draws a part of the requests, and the policies are for all";
+                note(notes, file, node, field, why, "`enforce_percent` draws a part of the subjects");
+            }
+        }
+    }
+
+    /// True if a patch may be for proxies that have the filter.
+    fn is_near(&self, object: &Node) -> bool {
+        let is_near =
+            |own: &Option<&Node>| own.is_none_or(|own| is_where(own, object) || is_where(object, own));
+        self.objects.is_empty() || self.objects.iter().any(is_near)
+    }
+}
+
+/// Says that the limits of routes in these documents are not imported; why, another note says.
+pub fn skip(documents: &[Node], notes: &mut Notes) {
+    for document in documents {
+        document.walk(&mut |node| {
+            if let Some(list) = node.get("rate_limits") {
+                notes.read(list);
+            }
+            if of_route(node).is_some() {
+                notes.read(node);
+            }
+        });
+    }
 }
 
 /// The descriptors of all routes in files, which have their numbers.
@@ -149,8 +192,10 @@ pub fn descriptors(files: &[(usize, &[Node])], filter: &Filter<'_>, notes: &mut 
     for (file, document) in documents {
         let mut strips_ports = false;
         document.walk(&mut |node| {
-            strips_ports |= node.is_true("strip_any_host_port") || node.is_true("ignore_port_in_host_matching");
-            let hosts = node.list("virtual_hosts");
+            strips_ports |= ["strip_any_host_port", "ignore_port_in_host_matching"]
+                .iter()
+                .any(|field| node.truth(field) == Some(true));
+            let hosts = node.each("virtual_hosts");
             let domains: Vec<_> = hosts.iter().map(domains).collect();
             let is_plain = |(names, _): &Domains| names.iter().any(|(name, _)| !name.contains(':'));
             if hosts.len() > 1 && domains.iter().any(is_plain) && !strips_ports {
@@ -165,28 +210,37 @@ pub fn descriptors(files: &[(usize, &[Node])], filter: &Filter<'_>, notes: &mut 
                     note(notes, file, node, "virtual_hosts", why, "Import one table at a time");
                 }
                 tables.push(table);
+                hosts.iter().for_each(|host| note_unreadable(notes, file, host));
             }
             for (number, host) in hosts.iter().enumerate() {
                 let own = virtual_host(number, &domains);
                 of_host(&Levels { table: node, host, filter, file }, &own, notes, &mut found);
             }
         });
-        let patches = patches(document, file, filter);
+        let patches = patches(document, file, filter, notes);
         elsewhere(document, &patches, (filter, file), notes);
         all.extend(patches);
     }
+    let (all, far): (Vec<_>, Vec<_>) = all.into_iter().partition(|patch| filter.is_near(patch.object));
+    for patch in far.iter().filter(|patch| patch.has_limits) {
+        let why = "it is for other proxies than the filter that is imported, so its limits are not imported";
+        note(notes, patch.file, patch.node, "applyTo", why, "Import one filter at a time");
+    }
     all.iter().for_each(|patch| of_patch(patch, &all, filter, notes, &mut found));
-    let places: Vec<_> = all.iter().map(|patch| (patch.file, patch.object, patch.node)).collect();
+    let places = all.iter().filter(|patch| patch.has_limits);
+    let places: Vec<_> = places.map(|patch| (patch.file, patch.object, patch.node)).collect();
     note_differences(&places, notes);
     found
 }
 
-/// A patch of Istio that gives limits to routes or virtual hosts. Empty names stand for all.
+/// A patch of Istio that gives limits to routes or virtual hosts, or adds some.
 struct Patch<'a> {
     file: usize,
     object: &'a Node,
     node: &'a Node,
     value: &'a Node,
+    has_limits: bool,
+    scope: Scope,
 }
 
 impl Patch<'_> {
@@ -194,118 +248,73 @@ impl Patch<'_> {
     fn replaces(&self, other: &Patch<'_>, filter: &Filter<'_>) -> bool {
         let [own, others] = [self, other].map(|of| per_route(of.value, filter));
         let has_limits =
-            |of: Option<(&Node, bool)>| of.is_some_and(|(of, _)| !of.list("rate_limits").is_empty());
+            |of: Option<(&Node, bool)>| of.is_some_and(|(of, _)| !of.each("rate_limits").is_empty());
         let is_instead = has_limits(own) || own.is_some_and(|(_, is_disabled)| is_disabled);
         // Only the closest settings of the filter count.
         let replaces = match rank(self.node).cmp(&rank(other.node)) {
             Ordering::Less if has_limits(others) => own.is_some(),
             Ordering::Less => is_instead || !includes(self.value.get("route"), own),
+            // Istio patches what exists before it adds.
+            _ if self.scope.is_new => true,
             Ordering::Equal => false,
             Ordering::Greater => is_instead && others.is_none(),
         };
-        replaces && is_where(self.object, other.object)
-    }
-}
-
-/// The level of a patch of Istio. What is closer to a route counts first.
-pub fn rank(patch: &Node) -> u8 {
-    match patch.text_of("applyTo") {
-        "VIRTUAL_HOST" => 1,
-        "ROUTE_CONFIGURATION" => 2,
-        _ => 0,
-    }
-}
-
-/// True if one EnvoyFilter is for all proxies that another one is for. Those of Istio's root namespace are for all namespaces.
-pub fn is_where(one: &Node, other: &Node) -> bool {
-    let [own, others] = [one, other].map(|of| of.get("metadata").map_or("", |of| of.text_of("namespace")));
-    let labels = |of: &Node| of.at(&["spec", "workloadSelector", "labels"]).map_or(Value::Null, Node::json);
-    let has = |(name, value): (&String, &Value)| labels(other).get(name) == Some(value);
-    ["", "istio-system", others].contains(&own)
-        && labels(one).as_object().is_none_or(|labels| labels.iter().all(has))
-}
-
-/// Notes what says where the limits of Istio's patches are, if they differ in it: each patch with its file and its EnvoyFilter.
-pub fn note_differences(patches: &[(usize, &Node, &Node)], notes: &mut Notes) {
-    for field in ["namespace", "context", "proxy"] {
-        let of = |(file, object, node): &(usize, &Node, &Node)| {
-            let above = if field == "namespace" { object.get("metadata") } else { node.get("match") };
-            let (place, value) = above?.field(field)?;
-            (![Some("istio-system"), Some("ANY")].contains(&value.text()))
-                .then(|| (*file, place.line, value.json()))
-        };
-        let found: Vec<Option<(usize, usize, Value)>> = patches.iter().map(of).collect();
-        let values = || found.iter().map(|found| found.as_ref().map(|(.., value)| value));
-        if values().any(|value| Some(value) != values().next()) {
-            let why = "limits have different ones, which weir does not read, so the policies are for the requests of all";
-            let instead = "Import those of each place alone, and load weir there";
-            for (file, line, _) in found.iter().flatten() {
-                notes.add(Note::at(*file, *line, field, why, instead));
-            }
-        }
-    }
-}
-
-/// Says that the limits of an EnvoyFilter are those of some proxies.
-pub fn note_selector(object: &Node, file: usize, notes: &mut Notes) {
-    if let Some(selector) = object.at(&["spec", "workloadSelector"]) {
-        let why = "it says which proxies have the limit; the policy is for all that load it";
-        note(notes, file, selector, "workloadSelector", why, "Load it in those only");
+        let is_read = Change::of(self.node) != Change::Other;
+        let is_applied = !other.scope.is_new || !self.scope.is_new && rank(self.node) > rank(other.node);
+        replaces && is_read && is_applied && is_where(self.object, other.object)
     }
 }
 
 /// The patches of the EnvoyFilters in a document.
-fn patches<'a>(document: &'a Node, file: usize, filter: &Filter<'_>) -> Vec<Patch<'a>> {
+fn patches<'a>(document: &'a Node, file: usize, filter: &Filter<'_>, notes: &mut Notes) -> Vec<Patch<'a>> {
     let mut found = Vec::new();
     document.walk(&mut |object| {
         let patches =
             object.at(&["spec", "configPatches"]).filter(|_| object.text_of("kind") == "EnvoyFilter");
         found.extend(patches.map(Node::items).unwrap_or_default().iter().filter_map(|node| {
             let value = node.at(&["patch", "value"])?;
-            let has_limits = lists(value, filter).next().is_some() || per_route(value, filter).is_some();
-            has_limits.then_some(Patch { file, object, node, value })
+            let has_limits = levels(node, value).any(|level| {
+                lists(level, filter).next().is_some()
+                    || core::iter::once(level)
+                        .chain(clusters(level))
+                        .any(|level| per_route(level, filter).is_some())
+            });
+            // Of a route that is added without limits, the requests matter.
+            let mut unused = Notes::default();
+            let scope = Scope::of(node, file, if has_limits { notes } else { &mut unused });
+            (has_limits || scope.is_new).then_some(Patch { file, object, node, value, has_limits, scope })
         }));
     });
     found
+}
+
+/// What a patch gives to a route or a virtual host, and the routes of a virtual host that it adds.
+fn levels<'a>(patch: &Node, value: &'a Node) -> impl Iterator<Item = &'a Node> {
+    let is_new = Change::of(patch) == Change::Add;
+    core::iter::once(value).chain(if is_new { value.each("routes") } else { &[] })
+}
+
+/// The clusters among which Envoy draws one for each request of a route.
+pub fn clusters(route: &Node) -> &[Node] {
+    route.at(&["route", "weighted_clusters"]).map(|of| of.each("clusters")).unwrap_or_default()
+}
+
+/// The cluster that gets all requests of a route.
+pub fn only_cluster(route: &Node) -> Option<&Node> {
+    let [only] = clusters(route) else { return None };
+    Some(only)
+}
+
+/// Notes that settings of a cluster, which is one of several, are not imported.
+pub fn note_cluster(cluster: &Node, file: usize, notes: &mut Notes) {
+    let why = "Envoy draws a cluster for each request, and these settings of one of them are not imported";
+    note(notes, file, cluster, "weighted_clusters", why, "Write a policy by hand");
 }
 
 /// The limits of a route, or of a virtual host.
 fn lists<'a>(level: &'a Node, filter: &Filter<'_>) -> impl Iterator<Item = &'a Node> {
     let own = per_route(level, filter).map(|(own, _)| own);
     [Some(level), level.get("route"), own].into_iter().flatten().filter_map(|at| at.get("rate_limits"))
-}
-
-/// The requests of the routes or virtual hosts that a patch of Istio names.
-pub fn patched(node: &Node) -> Test {
-    let host = node.at(&["match", "routeConfiguration", "vhost"]);
-    let route = host.and_then(|host| host.get("route"));
-    let names = [(host, "virtual_host_name"), (route, "route_name")];
-    names.into_iter().fold(Test::Always, |all, (of, name)| match of.map(|of| of.text_of("name")) {
-        None | Some("") => all,
-        Some(text) => {
-            let path: Vec<Tree> = vec!["xds".into(), name.into()];
-            all.and(Test::Value("attribute", Map::from([("path", path.into()), ("exact", text.into())])))
-        }
-    })
-}
-
-/// Notes about what a patch of Istio selects besides names.
-pub fn note_patched(node: &Node, file: usize, notes: &mut Notes) {
-    let routes = node.at(&["match", "routeConfiguration"]);
-    let host = routes.and_then(|routes| routes.get("vhost"));
-    let route = host.and_then(|host| host.get("route"));
-    for (level, known) in [(routes, "vhost"), (host, "name route"), (route, "name action=ANY action=ROUTE")] {
-        level.into_iter().for_each(|level| notes.unread(file, level, known));
-    }
-}
-
-/// Notes about what a patch of Istio that adds a filter selects.
-pub fn note_chosen(node: &Node, file: usize, notes: &mut Notes) {
-    let listener = node.at(&["match", "listener"]);
-    let chain = listener.and_then(|of| of.get("filterChain"));
-    for (level, known) in [(listener, "filterChain"), (chain, "filter")] {
-        level.into_iter().for_each(|level| notes.unread(file, level, known));
-    }
 }
 
 /// The descriptors of a patch, as those of a virtual host with one route.
@@ -317,8 +326,15 @@ fn of_patch(
     found: &mut Vec<Descriptor>,
 ) {
     let file = patch.file;
+    if !patch.has_limits {
+        return;
+    }
     note_selector(patch.object, file, notes);
+    if Change::of(patch.node) == Change::Other {
+        return note_other(patch.node, file, notes);
+    }
     note_patched(patch.node, file, notes);
+    note_unreadable(notes, file, patch.value);
     let place = patch.value.place;
     let with = |node: Option<&Node>, name: &str, value: Node| {
         let own = node.map(Node::fields).unwrap_or_default();
@@ -327,13 +343,26 @@ fn of_patch(
         Node::new(place, Content::Object(own.iter().cloned().chain(more).collect()))
     };
     let is_of_host = rank(patch.node) == 1;
-    let route = with(Some(patch.value).filter(|_| !is_of_host), "route", with(None, "", Node::empty()));
+    let own = Some(patch.value).filter(|_| !is_of_host);
+    let mut route = match own {
+        // Envoy limits only what it sends to a cluster.
+        Some(value) if patch.scope.is_new => value.clone(),
+        _ => with(own, "route", with(None, "", Node::empty())),
+    };
+    if patch.scope.is_new
+        && let Content::Object(fields) = &mut route.content
+    {
+        // The scope tests it, or the name.
+        fields.retain(|(name, ..)| name != "match");
+    }
     let routes = Node::new(place, Content::List(vec![route]));
     let host = with(Some(patch.value).filter(|_| is_of_host), "routes", routes);
     // Those of a virtual host are for the routes without limits of their own.
-    let own = all.iter().filter(|other| other.replaces(patch, filter));
-    let own = Test::any_of(own.map(|other| patched(other.node)));
-    let requests = patched(patch.node).and(own.negated());
+    let others = || all.iter().filter(|other| other.replaces(patch, filter)).map(|other| &other.scope.taken);
+    if others().any(|taken| *taken == patch.scope.own) {
+        return;
+    }
+    let requests = patch.scope.own.clone().and(Test::any_of(others().cloned()).negated());
     of_host(&Levels { table: &Node::empty(), host: &host, filter, file }, &requests, notes, found);
 }
 
@@ -347,21 +376,25 @@ fn elsewhere(
     let mut read: Vec<*const Node> = Vec::new();
     document.walk(&mut |node| {
         read.extend(settings(node).and_then(|node| node.get("rate_limits")).map(core::ptr::from_ref));
-        let hosts = node.list("virtual_hosts");
-        let routes = hosts.iter().flat_map(|host| host.list("routes"));
+        let hosts = node.each("virtual_hosts");
+        let routes = hosts.iter().flat_map(|host| host.each("routes"));
+        let routes = routes.flat_map(|route| core::iter::once(route).chain(clusters(route)));
         let table = (!hosts.is_empty()).then_some(node);
         for level in table.into_iter().chain(hosts).chain(routes) {
             read.extend(lists(level, filter).map(core::ptr::from_ref));
         }
     });
-    read.extend(patches.iter().flat_map(|patch| lists(patch.value, filter)).map(core::ptr::from_ref));
+    for level in patches.iter().flat_map(|patch| levels(patch.node, patch.value)) {
+        let all = core::iter::once(level).chain(clusters(level));
+        read.extend(all.flat_map(|level| lists(level, filter)).map(core::ptr::from_ref));
+    }
     document.walk(&mut |node| {
         if of_route(node).is_some() {
             notes.read(node);
         }
         // Around a RateLimitPerRoute, or without one.
         let config = node.get("config").filter(|config| of_route(config).is_some());
-        if config.is_some() || node.type_name() == "FilterConfig" && node.is_true("disabled") {
+        if config.is_some() || node.type_name() == "FilterConfig" && node.truth("disabled") == Some(true) {
             notes.read(node);
             config.into_iter().for_each(|config| notes.read(config));
         }
@@ -377,7 +410,7 @@ fn elsewhere(
     });
 }
 
-type Domains = (Vec<(String, Test)>, bool);
+pub type Domains = (Vec<(String, Test)>, bool);
 
 /// The levels of configuration that set the limits of a route.
 struct Levels<'a> {
@@ -388,14 +421,15 @@ struct Levels<'a> {
 }
 
 /// Notes about a value of Envoy's configuration.
-fn note(notes: &mut Notes, file: usize, node: &Node, what: &str, why: &str, instead: &str) {
+pub fn note(notes: &mut Notes, file: usize, node: &Node, what: &str, why: &str, instead: &str) {
     notes.add(Note::at(file, node.place.line, what, why, instead));
 }
 
 /// The domains of a virtual host: names with their tests, and whether it takes all others.
-fn domains(host: &Node) -> Domains {
+pub fn domains(host: &Node) -> Domains {
     let (mut names, mut takes_rest) = (Vec::new(), false);
-    for domain in host.list("domains") {
+    let alone = host.get("domains").filter(|domains| domains.text().is_some());
+    for domain in host.list("domains").iter().chain(alone) {
         match domain.text().unwrap_or_default() {
             "*" => takes_rest = true,
             name => names.push((name.to_owned(), domain_test(&name.to_ascii_lowercase()))),
@@ -425,7 +459,7 @@ fn attribute(name: &str) -> Tree {
 }
 
 /// The hosts that come to a virtual host.
-fn virtual_host(number: usize, domains: &[Domains]) -> Test {
+pub fn virtual_host(number: usize, domains: &[Domains]) -> Test {
     let mut names = Vec::new();
     for (other, (of_host, _)) in domains.iter().enumerate() {
         names.extend(of_host.iter().map(|(name, test)| (name.as_str(), test, other == number)));
@@ -435,9 +469,8 @@ fn virtual_host(number: usize, domains: &[Domains]) -> Test {
     Test::of_server(names, domains.get(number).is_some_and(|(_, takes_rest)| *takes_rest))
 }
 
-/// The requests of each route of each virtual host in a table.
-pub fn routes(table: &Node, file: usize, notes: &mut Notes) -> Vec<Vec<Test>> {
-    let hosts = table.list("virtual_hosts");
+/// The requests of each route of each of the virtual hosts.
+pub fn routes(hosts: &[Node], file: usize, notes: &mut Notes) -> Vec<Vec<Test>> {
     let domains: Vec<_> = hosts.iter().map(domains).collect();
     let all = hosts.iter().enumerate().map(|(number, host)| {
         let (domain, tests) = (virtual_host(number, &domains), route_tests(host, file, notes));
@@ -452,52 +485,48 @@ pub fn routes(table: &Node, file: usize, notes: &mut Notes) -> Vec<Vec<Test>> {
 }
 
 /// The `match` of a route. A route with a condition that weir does not know takes no requests from the routes after it.
-struct RouteTest {
+pub struct RouteTest {
     test: Test,
     is_exact: bool,
 }
 
 impl RouteTest {
     /// The test for the route's own limits, or for those of others.
-    fn of(&self, is_own: bool) -> &Test {
+    pub fn of(&self, is_own: bool) -> &Test {
         const NEVER: &Test = &Test::NEVER;
         if is_own || self.is_exact { &self.test } else { NEVER }
     }
 }
 
 fn route_tests(host: &Node, file: usize, notes: &mut Notes) -> Vec<RouteTest> {
-    let mut test = |route: &Node| match route.get("match") {
-        Some(test) => route_test(test, file, notes),
-        None => RouteTest { test: Test::Always, is_exact: true },
-    };
-    host.list("routes").iter().map(&mut test).collect()
+    host.each("routes").iter().map(|route| route_test(route, file, notes)).collect()
 }
 
 fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Vec<Descriptor>) {
     let file = levels.file;
-    let routes = levels.host.list("routes");
+    let routes = levels.host.each("routes");
     let tests = route_tests(levels.host, file, notes);
-    // A limit means the same at each place, unless it has a stage or a cost.
-    let limits: Vec<Vec<(&Node, (Value, bool))>> = routes
+    // A limit means the same at each place, unless it has a stage, a cost or another domain.
+    let limits: Vec<Vec<(&Node, Meaning)>> = routes
         .iter()
         .map(|route| {
-            let (all, is_embedded) = limits_of(route, levels, notes);
+            let Limits { all, is_embedded, domain } = limits_of(route, levels, notes);
             let of = |limit: &Node| {
                 let differs =
                     levels.filter.stage != 0 || limit.get("stage").or(limit.get("hits_addend")).is_some();
-                (limit.json(), is_embedded && differs)
+                (limit.json(), is_embedded && differs, domain.clone())
             };
             all.into_iter().map(|limit| (limit, of(limit))).collect()
         })
         .collect();
-    let mut seen: Vec<&(Value, bool)> = Vec::new();
+    let mut seen: Vec<&Meaning> = Vec::new();
     for (limit, own) in limits.iter().flatten() {
         if seen.contains(&own) {
             continue;
         }
         seen.push(own);
         let is_embedded = own.1;
-        let times = |all: &Vec<(&Node, (Value, bool))>| all.iter().filter(|(_, other)| other == own).count();
+        let times = |all: &Vec<(&Node, Meaning)>| all.iter().filter(|(_, other)| other == own).count();
         if limits.iter().any(|all| times(all) > 1) {
             let why = "a route has it twice, so the service counts its requests twice, and weir once";
             note(notes, file, limit, "actions", why, "Remove one of both, or write `cost`");
@@ -515,14 +544,14 @@ fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Ve
             let why = "a limit that Envoy sends in place of the service's is not read";
             note(notes, file, limit, "limit", why, "Use `scale`");
         }
-        if limit.is_true("apply_on_stream_done") {
+        if limit.truth("apply_on_stream_done") == Some(true) {
             let why = "it counts when the response is complete, and weir counts before";
             let instead = "Write the policy by hand, with `settle` for what the response says";
             note(notes, file, limit, "apply_on_stream_done", why, instead);
             continue;
         }
         let addend = limit.get("hits_addend").filter(|addend| {
-            let has_effect = is_embedded && !addend.is_true("is_negative_hits");
+            let has_effect = is_embedded && addend.truth("is_negative_hits") != Some(true);
             if !has_effect {
                 let why = "Envoy sends it from a RateLimitPerRoute or the filter only, and weir subtracts nothing, so a request costs 1";
                 note(notes, file, limit, "hits_addend", why, "Write the policy's `cost`");
@@ -540,8 +569,8 @@ fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Ve
             note(notes, file, limit, "hits_addend", why, "Write the policy's `cost`");
         }
         let actions: Option<Vec<Action>> =
-            limit.list("actions").iter().map(|action| entry(action, file, notes)).collect();
-        let mut made = vec![Descriptor { entries: Vec::new(), requests, hits }];
+            limit.each("actions").iter().map(|action| entry(action, file, notes)).collect();
+        let mut made = vec![Descriptor { entries: Vec::new(), requests, hits, domain: own.2.clone() }];
         for Action { entry, absent } in actions.unwrap_or_default() {
             let is_missing = entry.source.is_there().negated();
             let without = made.iter().map(|one| {
@@ -566,40 +595,76 @@ fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Ve
     }
 }
 
-/// The limits that hold for a route: of the closest `RateLimitPerRoute`, of the filter, or else its own and those of its virtual host. True
-/// if they are not those of routes and virtual hosts.
-fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> (Vec<&'a Node>, bool) {
-    let none = (Vec::new(), false);
+/// A limit, whether it is not one of routes and virtual hosts and differs there, and its domain.
+type Meaning = (Value, bool, Option<String>);
+
+/// The limits that hold for a route.
+#[derive(Default)]
+struct Limits<'a> {
+    all: Vec<&'a Node>,
+    /// True if they are not those of routes and virtual hosts.
+    is_embedded: bool,
+    /// The domain that the route asks for, if it is not the filter's.
+    domain: Option<String>,
+}
+
+/// The limits that hold for a route: of the closest `RateLimitPerRoute`, of the filter, or else its own and those of its virtual host.
+fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> Limits<'a> {
+    let none = Limits::default();
     // Envoy limits only what it sends to a cluster.
     let Some(action) = route.get("route") else { return none };
-    let closest = [route, levels.host, levels.table];
+    let only = only_cluster(route);
+    let drawn = if only.is_none() { clusters(route) } else { &[] };
+    for cluster in drawn.iter().filter(|cluster| per_route(cluster, levels.filter).is_some()) {
+        note_cluster(cluster, levels.file, notes);
+    }
+    let closest = only.into_iter().chain([route, levels.host, levels.table]);
     let closest = closest.into_iter().find_map(|level| per_route(level, levels.filter));
     match closest {
-        Some((own, false)) => notes.unread(levels.file, own, "@type vh_rate_limits rate_limits"),
+        Some((own, false)) => {
+            notes.unread(levels.file, own, "@type vh_rate_limits rate_limits domain");
+            note_unreadable(notes, levels.file, own);
+        }
         Some((_, true)) => return none,
         None if levels.filter.is_disabled => return none,
         None => {}
     }
-    let own = closest.map(|(own, _)| own.list("rate_limits")).unwrap_or_default();
+    let domain = closest.and_then(|(own, _)| domain_of(own, levels, notes));
+    let own = closest.map(|(own, _)| own.each("rate_limits")).unwrap_or_default();
     if !own.is_empty() {
-        return (own.iter().collect(), true);
+        return Limits { all: own.iter().collect(), is_embedded: true, domain };
     }
     if !levels.filter.limits.is_empty() {
-        return (levels.filter.limits.clone(), true);
+        return Limits { all: levels.filter.limits.clone(), is_embedded: true, domain };
     }
-    let own = action.list("rate_limits");
-    let outer = if includes(Some(action), closest) { levels.host.list("rate_limits") } else { &[] };
-    (own.iter().chain(outer).collect(), false)
+    let own = action.each("rate_limits");
+    let outer = if includes(Some(action), closest) { levels.host.each("rate_limits") } else { &[] };
+    Limits { all: own.iter().chain(outer).collect(), is_embedded: false, domain }
+}
+
+/// The domain of a `RateLimitPerRoute`, if it is another one than the filter's. A note says if no file has it.
+fn domain_of(own: &Node, levels: &Levels<'_>, notes: &mut Notes) -> Option<String> {
+    let domain = own.get("domain").and_then(Node::text).filter(|domain| !domain.is_empty())?;
+    if levels.filter.domain.as_deref() == Some(domain) {
+        return None;
+    }
+    if levels.filter.domains.iter().all(|known| known != domain) {
+        let why = "no file that is imported has this domain, so what is sent to it is not limited";
+        let place = own.place_of("domain");
+        let what = format!("domain: {domain}");
+        notes.add(Note::at(levels.file, place.line, &what, why, "Import its file, too"));
+    }
+    Some(domain.to_owned())
 }
 
 /// True if a route with this action and these settings of the filter has the limits of its virtual host, too.
 fn includes(action: Option<&Node>, own: Option<(&Node, bool)>) -> bool {
     let option = own.and_then(|(own, _)| own.get("vh_rate_limits")?.text_or_number());
     match option.as_deref() {
-        _ if action.is_some_and(|action| action.is_true("include_vh_rate_limits")) => true,
+        _ if action.is_some_and(|action| action.truth("include_vh_rate_limits") == Some(true)) => true,
         Some("INCLUDE" | "1") => true,
         Some("IGNORE" | "2") => false,
-        _ => action.is_none_or(|action| action.list("rate_limits").is_empty()),
+        _ => action.is_none_or(|action| action.each("rate_limits").is_empty()),
     }
 }
 
@@ -613,15 +678,17 @@ fn per_route<'a>(level: &'a Node, filter: &Filter<'_>) -> Option<(&'a Node, bool
         let is_named = is_wrapped && (name == filter.name || name == "envoy.filters.http.ratelimit");
         let own = of_route(inner).or(is_named.then_some(inner));
         let own = own.filter(|_| !filter.others.contains(&name.as_str()));
-        own.map(|own| (own, config.is_true("disabled")))
+        own.map(|own| (own, config.truth("disabled") == Some(true)))
     };
     let own = configs.iter().filter(|(name, ..)| name == filter.name).find_map(of);
     own.or_else(|| configs.iter().find_map(of))
 }
 
-fn route_test(node: &Node, file: usize, notes: &mut Notes) -> RouteTest {
+/// The test of a route's `match`.
+pub fn route_test(route: &Node, file: usize, notes: &mut Notes) -> RouteTest {
     let (mut test, mut is_exact) = (Test::Always, true);
-    let ignores_case = is_false(node, "case_sensitive");
+    let Some(node) = route.get("match") else { return RouteTest { test, is_exact } };
+    let ignores_case = node.truth("case_sensitive") == Some(false);
     for (name, place, value) in node.fields() {
         let text = value.text().unwrap_or_default().to_owned();
         let folded = |end: &str| Some(Test::Path(PathTest::regex(format!("(?i){}{end}", escaped(&text)))));
@@ -638,11 +705,13 @@ fn route_test(node: &Node, file: usize, notes: &mut Notes) -> RouteTest {
                 let regex = value.text_of("regex").to_owned();
                 Pattern::new(&regex).ok().map(|_| Test::Path(PathTest::regex(regex)))
             }
-            "headers" => {
-                value.items().iter().try_fold(Test::Always, |all, header| Some(all.and(header_test(header)?)))
-            }
+            "headers" => node
+                .each("headers")
+                .iter()
+                .try_fold(Test::Always, |all, header| Some(all.and(header_test(header)?))),
             "query_parameters" | "queryParameters" => {
-                value.items().iter().try_fold(Test::Always, |all, query| Some(all.and(query_test(query)?)))
+                let mut all = node.each("query_parameters").iter();
+                all.try_fold(Test::Always, |all, query| Some(all.and(query_test(query)?)))
             }
             _ => None,
         };
@@ -666,7 +735,7 @@ fn route_test(node: &Node, file: usize, notes: &mut Notes) -> RouteTest {
 /// The field of a condition for a matcher of texts, and its text. Without a matcher, the condition is that there is a value.
 fn text_test(node: &Node) -> Option<Option<(&'static str, String)>> {
     let matcher = node.get("string_match").unwrap_or(node);
-    let ignores_case = matcher.is_true("ignore_case");
+    let ignores_case = matcher.truth("ignore_case") == Some(true);
     let flags = if ignores_case { "(?i)" } else { "" };
     for (names, before, after) in [
         (["exact", "exact_match"], "", ""),
@@ -689,22 +758,23 @@ fn text_test(node: &Node) -> Option<Option<(&'static str, String)>> {
     node.get("string_match").is_none().then_some(None)
 }
 
-fn is_false(node: &Node, name: &str) -> bool {
-    matches!(node.get(name).map(|node| &node.content), Some(Content::Scalar(Value::Bool(false))))
-}
-
 fn header_test(header: &Node) -> Option<Test> {
     if ["range_match", "treat_missing_header_as_empty"].iter().any(|field| header.get(field).is_some()) {
         return None;
     }
-    let (name, inverts) = (header.text_of("name").to_ascii_lowercase(), header.is_true("invert_match"));
+    let (name, inverts) =
+        (header.text_of("name").to_ascii_lowercase(), header.truth("invert_match") == Some(true));
     let there = match pseudo_of(&name) {
         Some(_) => Test::Always,
         None if name.starts_with(':') => return None,
         None => Test::Value("header", Map::from([("name", name.as_str().into())])),
     };
     let Some((field, text)) = text_test(header)? else {
-        return Some(if inverts != is_false(header, "present_match") { there.negated() } else { there });
+        return Some(if inverts != (header.truth("present_match") == Some(false)) {
+            there.negated()
+        } else {
+            there
+        });
     };
     let test = header_is(&name, field, &text);
     // A header that is missing does not match, not even inversely.
@@ -743,7 +813,7 @@ fn query_test(query: &Node) -> Option<Test> {
         test.set(field, text);
     }
     let test = Test::Value("query", test);
-    Some(if is_false(query, "present_match") { test.negated() } else { test })
+    Some(if query.truth("present_match") == Some(false) { test.negated() } else { test })
 }
 
 /// The result of an action for a request, and for one without its value.
@@ -771,10 +841,10 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
         key => key.to_owned(),
     };
     let fixed = |test| Source::Fixed(Some(value.text_of("descriptor_value").to_owned()), test);
-    let inverts = is_false(value, "expect_match");
+    let inverts = value.truth("expect_match") == Some(false);
     let expected = |test: Test| if inverts { test.negated() } else { test };
     let all = |name: &str, test: fn(&Node) -> Option<Test>| {
-        value.list(name).iter().try_fold(Test::Always, |all, node| Some(all.and(test(node)?)))
+        value.each(name).iter().try_fold(Test::Always, |all, node| Some(all.and(test(node)?)))
     };
     let known = match kind.as_str() {
         "header_value_match" | "headerValueMatch" => "descriptor_key descriptor_value expect_match headers",
@@ -818,11 +888,12 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
             Some((key(""), Source::Value("query", name)))
         }
         "metadata"
-            if ["", "DYNAMIC"].contains(&value.text_of("source"))
-                && value.get("source").is_none_or(|source| source.text().is_some()) =>
+            if value.get("source").is_none_or(|source| {
+                ["", "DYNAMIC", "0"].contains(&source.text_or_number().unwrap_or_default().as_str())
+            }) =>
         {
             let names = value.get("metadata_key").map(|metadata| {
-                let path = metadata.list("path").iter().map(|segment| segment.text_of("key"));
+                let path = metadata.each("path").iter().map(|segment| segment.text_of("key"));
                 ["metadata", "filter_metadata", metadata.text_of("key")]
                     .into_iter()
                     .chain(path)
@@ -839,7 +910,7 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
     }
     let absent = match value.text_of("default_value") {
         text if !text.is_empty() && kind == "metadata" => Absent::Default(text.to_owned()),
-        _ if value.is_true("skip_if_absent") => Absent::Skipped,
+        _ if value.truth("skip_if_absent") == Some(true) => Absent::Skipped,
         _ => Absent::Nothing,
     };
     made.map(|(key, source)| Action { entry: Entry { key, source }, absent })
@@ -850,7 +921,6 @@ pub fn header_source(name: &str) -> Option<Source> {
     let name = name.to_ascii_lowercase();
     match pseudo_of(&name) {
         Some("method") => Some(Source::Method),
-        Some("host") => Some(Source::Host),
         Some(name) => Some(Source::Value("attribute", Map::from([("path", attribute(name))]))),
         None if name.starts_with(':') || name.is_empty() => None,
         None => Some(Source::Value("header", Map::from([("name", name.into())]))),

@@ -4,12 +4,16 @@
 //! | file | what is inside |
 //! |---|---|
 //! | `envoy.rs` | Envoy's routes: which request has which descriptors |
+//! | `istio.rs` | the patches of EnvoyFilters: which requests they are for |
+//! | `values.rs` | numbers and names in Envoy's configuration |
 //! | `entries.rs` | where the value of an entry is in a request |
 //! | `policies.rs` | the service's tree of descriptors, and the policies that it makes |
 
 mod entries;
 mod envoy;
+mod istio;
 mod policies;
+mod values;
 
 use std::path::PathBuf;
 
@@ -20,12 +24,17 @@ use super::{Imported, Output};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 pub use entries::Source;
+use envoy::{Descriptor, Filter};
 pub use envoy::{
-    header_is, header_source, is_where, note_chosen, note_differences, note_patched, note_selector, number,
-    patched, percent, pseudo_header, rank, routes, typed,
+    clusters, header_is, header_source, note_cluster, only_cluster, pseudo_header, routes, typed,
+};
+pub use istio::{
+    Change, Scope, changes_filter, is_where, note_chosen, note_differences, note_other, note_patched,
+    note_selector, place, rank, replaced_filter, sort,
 };
 use policies::Service;
 pub use policies::unit;
+pub use values::{note_unreadable, number, percent};
 
 /// The files to import.
 #[derive(Args)]
@@ -56,7 +65,14 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         let source = Source::parse(source).map_err(|said| format!("--descriptor {key}: {said}"))?;
         sources.push((key.to_owned(), source));
     }
-    let files = super::read(&arguments.files, 0, &mut notes)?;
+    let mut files = super::read(&arguments.files, 0, &mut notes)?;
+    for (number, file) in files.iter_mut().enumerate() {
+        file.documents.iter_mut().filter(|root| is_service(root)).for_each(|root| {
+            note_unread(number, root, &mut notes);
+            // The service knows no camel case.
+            root.retain(&|name| !name.bytes().any(|byte| byte.is_ascii_uppercase()));
+        });
+    }
     let other = arguments.envoy.iter().filter(|path| !arguments.files.contains(path)).cloned();
     let envoy = super::read(&other.collect::<Vec<_>>(), files.len(), &mut notes)?.pop();
     // A file may have both, such as the objects of a cluster.
@@ -68,11 +84,6 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         .map(|(number, file)| (number, file.documents.as_slice()))
         .filter(|(number, documents)| *number >= files.len() || has_service && envoy::sends(documents))
         .collect();
-    let filters: Vec<_> =
-        envoys.iter().map(|(number, documents)| envoy::filter(documents, *number, &mut notes)).collect();
-    let filter = filters.into_iter().reduce(|one, other| if one.domain.is_some() { one } else { other });
-    let filter = filter.unwrap_or_default();
-    let sent = (!envoys.is_empty()).then(|| envoy::descriptors(&envoys, &filter, &mut notes));
     let services: Vec<Service<'_>> = files
         .iter()
         .enumerate()
@@ -82,38 +93,25 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         })
         .filter(|service| is_service(service.root))
         .collect();
-    services.iter().for_each(|service| note_unread(service, &mut notes));
-    let domain = |service: &&Service<'_>| service.root.text_of("domain").to_owned();
-    let wanted: Vec<&Service<'_>> = services
-        .iter()
-        .filter(|service| filter.domain.as_ref().is_none_or(|wanted| domain(service) == *wanted))
-        .collect();
-    let is_wanted = |service: &&Service<'_>| wanted.iter().any(|wanted| core::ptr::eq(*wanted, *service));
-    for other in services.iter().filter(|service| !is_wanted(service)) {
-        let what = format!("domain: {}", domain(&other));
+    let (filter, sent) = sent(&envoys, &services, &mut notes);
+    let is_asked = |service: &Service<'_>| {
+        let domain = service.root.text_of("domain");
+        let mut sent = sent.iter().flatten();
+        filter.domain.as_ref().is_none_or(|wanted| wanted == domain)
+            || sent.any(|descriptor| descriptor.domain.as_deref() == Some(domain))
+    };
+    let (wanted, others): (Vec<&Service<'_>>, Vec<_>) =
+        services.iter().partition(|service| is_asked(service));
+    for other in others {
+        let what = format!("domain: {}", other.root.text_of("domain"));
         let why = "Envoy's filter asks for another domain, so it is not imported";
         notes.add(Note::at(other.file, line(other.root, "domain"), &what, why, ""));
     }
-    for (number, service) in wanted.iter().enumerate() {
-        if wanted.iter().take(number).any(|other| domain(other) != domain(service)) {
-            let what = format!("domain: {}", domain(service));
-            let why = "it is another domain than in the files before, for which another filter of Envoy may ask; the policies of all domains \
-                are for all requests";
-            let instead = "Import one domain at a time, or add `--envoy FILE`";
-            notes.add(Note::at(service.file, line(service.root, "domain"), &what, why, instead));
-        }
-        if wanted.iter().take(number).any(|other| domain(other) == domain(service)) {
-            let what = format!("domain: {}", domain(service));
-            let why = "another file has this domain, too. The service merges them only with MERGE_DOMAIN_CONFIG, and then a value in one file \
-                counts before its key in the other; weir applies both";
-            let instead = "Import one file that has all descriptors";
-            notes.add(Note::at(service.file, line(service.root, "domain"), &what, why, instead));
-        }
-    }
+    note_domains(&wanted, filter.domain.is_some(), &mut notes);
     let mut policies = policies::Policies::new(&sources, &mut notes);
     for service in wanted {
         match &sent {
-            Some(sent) => policies.as_sent(service, sent),
+            Some(sent) => policies.as_sent(service, filter.domain.as_deref(), sent),
             None => policies.as_written(service),
         }
     }
@@ -157,6 +155,65 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     Ok(Imported { configuration, files: names, notes })
 }
 
+/// The filter that is imported, and the descriptors of the routes that it is for; none without a configuration of Envoy.
+fn sent<'a>(
+    envoys: &[(usize, &'a [Node])],
+    services: &[Service<'_>],
+    notes: &mut Notes,
+) -> (Filter<'a>, Option<Vec<Descriptor>>) {
+    let mut filters: Vec<(usize, Filter<'_>)> = envoys
+        .iter()
+        .map(|(number, documents)| (*number, envoy::filter(documents, *number, notes)))
+        .collect();
+    let first = filters.iter().position(|(_, filter)| filter.domain.is_some()).unwrap_or(0);
+    if filters.is_empty() {
+        return (Filter::default(), None);
+    }
+    let (_, mut filter) = filters.swap_remove(first);
+    filter.domains = services.iter().map(|service| service.root.text_of("domain").to_owned()).collect();
+    let settings = filter.node.map(Node::json);
+    filters.retain(|(_, other)| {
+        let is_same = other.node.map(Node::json) == settings;
+        if is_same {
+            filter.objects.extend(&other.objects);
+        }
+        !is_same && other.node.is_some()
+    });
+    let is_other = |number: usize| filters.iter().any(|(other, _)| *other == number);
+    for (number, node) in filters.iter().filter_map(|(number, other)| Some((number, other.node?))) {
+        let why = "it is a second filter of this kind, and the one of a file before is imported, without the limits of the routes beside \
+            this one";
+        notes.add(Note::at(*number, node.place.line, "RateLimit", why, "Import one filter at a time"));
+    }
+    let (skipped, taken): (Vec<_>, Vec<_>) =
+        envoys.iter().copied().partition(|(number, _)| is_other(*number));
+    skipped.into_iter().for_each(|(_, documents)| envoy::skip(documents, notes));
+    let sent = envoy::descriptors(&taken, &filter, notes);
+    (filter, Some(sent))
+}
+
+/// Notes the domains of files that are imported together. `is_asked` if Envoy's filter asks for each.
+fn note_domains(services: &[&Service<'_>], is_asked: bool, notes: &mut Notes) {
+    let domain = |service: &Service<'_>| service.root.text_of("domain").to_owned();
+    for (number, service) in services.iter().enumerate() {
+        let mut before = services.iter().take(number).map(|other| domain(other));
+        let what = format!("domain: {}", domain(service));
+        let mut add = |why: &str, instead: &str| {
+            notes.add(Note::at(service.file, line(service.root, "domain"), &what, why, instead));
+        };
+        if !is_asked && before.clone().any(|other| other != domain(service)) {
+            let why = "it is another domain than in the files before, for which another filter of Envoy may ask; the policies of all domains \
+                are for all requests";
+            add(why, "Import one domain at a time, or add `--envoy FILE`");
+        }
+        if before.any(|other| other == domain(service)) {
+            let why = "another file has this domain, too. The service merges them only with MERGE_DOMAIN_CONFIG, and then a value in one file \
+                counts before its key in the other; weir applies both";
+            add(why, "Import one file that has all descriptors");
+        }
+    }
+}
+
 /// True if a document is a configuration of the service.
 fn is_service(root: &Node) -> bool {
     root.get("domain").is_some() || root.get("descriptors").is_some()
@@ -171,15 +228,15 @@ const DESCRIPTOR: &str = "key value rate_limit descriptors shadow_mode quota_mod
 const RATE_LIMIT: &str = "unit requests_per_unit unlimited name replaces";
 
 /// Adds a note for each name that the service does not have at its place: what is left out without a word may be a limit.
-fn note_unread(service: &Service<'_>, notes: &mut Notes) {
-    notes.unread_by(&SERVICE, service.file, service.root, "domain descriptors");
-    let mut open: Vec<&Node> = service.root.list("descriptors").iter().collect();
+fn note_unread(file: usize, root: &Node, notes: &mut Notes) {
+    notes.unread_by(&SERVICE, file, root, "domain descriptors");
+    let mut open: Vec<&Node> = root.list("descriptors").iter().collect();
     while let Some(descriptor) = open.pop() {
-        notes.unread_by(&SERVICE, service.file, descriptor, DESCRIPTOR);
+        notes.unread_by(&SERVICE, file, descriptor, DESCRIPTOR);
         if let Some(limit) = descriptor.get("rate_limit") {
-            notes.unread_by(&SERVICE, service.file, limit, RATE_LIMIT);
+            notes.unread_by(&SERVICE, file, limit, RATE_LIMIT);
             for replaced in limit.list("replaces") {
-                notes.unread_by(&SERVICE, service.file, replaced, "name");
+                notes.unread_by(&SERVICE, file, replaced, "name");
             }
         }
         open.extend(descriptor.list("descriptors"));

@@ -7,8 +7,9 @@ use super::super::nginx::{name_of, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
 use super::entries::{Address, Entry, Source};
-use super::envoy::{Descriptor, number};
+use super::envoy::Descriptor;
 use super::line;
+use super::values::number;
 use crate::document::{Content, Node};
 use crate::tree::{Map, Tree};
 
@@ -27,10 +28,12 @@ impl Service<'_> {
     fn value(&self, descriptor: &Node) -> String {
         let Some(value) = descriptor.get("value") else { return String::new() };
         let known = value.text_or_number().unwrap_or_default();
-        let is_word = |next: &char| next.is_ascii_alphanumeric() || "+-_".contains(*next);
+        let is_word = |next: &char| next.is_ascii_alphanumeric() || "+-_.".contains(*next);
         let line = self.text.lines().nth(value.place.line.saturating_sub(1)).unwrap_or_default();
-        let written: String =
-            line.chars().skip(value.place.column.saturating_sub(1)).take_while(is_word).collect();
+        let rest: String = line.chars().skip(value.place.column.saturating_sub(1)).collect();
+        // Before the value may be an anchor and a tag.
+        let mut words = rest.split(' ').skip_while(|word| word.is_empty() || word.starts_with(['&', '!']));
+        let written: String = words.next().unwrap_or_default().chars().take_while(is_word).collect();
         let is_text = value.text().is_some() || written.is_empty() || known.is_empty();
         if is_text { known } else { written }
     }
@@ -77,9 +80,13 @@ impl<'a, 'n> Policies<'a, 'n> {
         Self { sources, notes, made: Vec::new(), found: HashSet::new() }
     }
 
-    /// The limits that the descriptors of Envoy's routes find.
-    pub fn as_sent(&mut self, service: &Service<'a>, sent: &[Descriptor]) {
-        for (number, descriptor) in sent.iter().enumerate() {
+    /// The limits that the descriptors of Envoy's routes find. `domain` is that of the filter.
+    pub fn as_sent(&mut self, service: &Service<'a>, domain: Option<&str>, sent: &[Descriptor]) {
+        let own = service.root.text_of("domain");
+        let is_asked = |descriptor: &Descriptor| {
+            descriptor.domain.as_deref().or(domain).is_none_or(|domain| domain == own)
+        };
+        for (number, descriptor) in sent.iter().enumerate().filter(|(_, descriptor)| is_asked(descriptor)) {
             let entries: Vec<Entry> = descriptor.entries.iter().map(|entry| self.replaced(entry)).collect();
             let path =
                 Path { number, requests: descriptor.requests.clone(), parts: Vec::new(), words: Vec::new() };
@@ -101,6 +108,7 @@ impl<'a, 'n> Policies<'a, 'n> {
     pub fn as_written(&mut self, service: &Service<'a>) {
         let mut keys = Vec::new();
         key_paths(service.root, &mut Vec::new(), &mut keys, 0);
+        self.note_nested(service, &keys);
         for (number, keys) in keys.into_iter().enumerate() {
             let entries: Result<Vec<Entry>, &String> = keys
                 .iter()
@@ -118,6 +126,23 @@ impl<'a, 'n> Policies<'a, 'n> {
                     let instead = format!("Add `--envoy FILE`, or `--descriptor {key}=header:NAME`");
                     self.notes.add(Note::at(service.file, line, &what, why, instead));
                 }
+            }
+        }
+    }
+
+    /// Notes keys that have a limit, and others with limits below them.
+    fn note_nested(&mut self, service: &Service<'a>, all: &[Vec<String>]) {
+        let is_known = |keys: &&Vec<String>| keys.iter().all(|key| self.source(key).is_some());
+        let known: Vec<&Vec<String>> = all.iter().filter(is_known).collect();
+        for keys in &known {
+            let is_below = |other: &&&Vec<String>| other.len() > keys.len() && other.starts_with(keys);
+            let below = known.iter().find(is_below).and_then(|below| below.last());
+            if let (Some(key), Some(below)) = (keys.last(), below) {
+                let (line, what) = (find_line(service.root, key, 0).unwrap_or(1), format!("key: {key}"));
+                let why = format!(
+                    "it has a limit, and so has {below} below it; the service applies the one of the last entry that Envoy sends, and weir both"
+                );
+                self.notes.add(Note::at(service.file, line, &what, why, "Add `--envoy FILE`"));
             }
         }
     }

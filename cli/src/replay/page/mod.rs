@@ -281,7 +281,8 @@ fn table(side: &Side<'_>) -> Markup {
     html! {
         h3 { (shown(&side.name)) }
         p {
-            (grouped(side.totals.requests)) " requests, " (grouped(side.totals.unmatched)) " of them admitted without a check, "
+            (grouped(side.totals.requests)) (if side.totals.requests == 1 { " request, " } else { " requests, " })
+            (grouped(side.totals.unmatched)) " of them admitted without a check, "
             (grouped(side.totals.globally_denied)) " denied by the global deny list."
         }
         // The names of the columns are repeated for a phone, where the cells of a row are below each other.

@@ -2,7 +2,6 @@
 //! `weir import` and `weir render`, where a transcript cannot show it.
 
 mod nginx;
-mod render;
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,5 +35,24 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// No text of a configuration becomes another part of YAML. The rest of `weir render` is in `transcripts/generate/render.txt`, and the result
+/// in Envoy in `cli/tests/envoy/platforms/`.
+#[test]
+fn texts_are_data() {
+    let text = "yes\u{7}: #[] \u{2028} no";
+    let weir = serde_json::json!({"policies": [{"name": "p", "subject": [{"literal": text}, {"literal": "010"}, {"literal": "off"}],
+        "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]});
+    let folder = Folder::with(&[("weir.json", &weir.to_string())]);
+    for platform in ["envoy", "istio", "envoy-gateway"] {
+        let (status, out, error) = folder.weir(&["render", "weir.json", "--for", platform]);
+        assert_eq!((status, error.as_str()), (0, ""), "{platform}");
+        let document =
+            out.split("\n---\n").find(|document| document.contains("literal")).expect("the limiter");
+        let read = weir_cli::envoys_reading("a.yaml", document).expect("YAML").to_string();
+        let expected = weir["policies"].to_string();
+        assert!(read.contains(&expected), "{platform}: {read}");
     }
 }

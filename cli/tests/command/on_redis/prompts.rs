@@ -18,7 +18,7 @@ fn nothing_changes_unless_the_operator_says_yes() {
         ("unban", &["unban", &file, "--subject", "{login|bob}"], "Lift the ban of {login|bob} that an operator imposed (no reason given)? [y/N]",
          &["EXISTS", "edge:{login|bob}:ban"]),
         ("ban", &["ban", &file, "--subject", "{login|bob}", "--for", "1h"],
-         "Deny all requests of {login|bob} for 1 h? This replaces the ban that it has. [y/N]",
+         "Deny all requests of {login|bob} for 1 h? This replaces a ban until it is lifted (imposed: scraper). [y/N]",
          &["GET", "edge:{login|bob}:ban"]),
         ("override unset", &["override", "unset", &file, "--subject", "{api|ann}"],
          "Take from {api|ann} the counts {\"hour\":{\"limit\":4}}, so that it has none? [y/N]",
