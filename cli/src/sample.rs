@@ -109,7 +109,7 @@ impl RequestFlags {
             let (colon, rest) =
                 line.trim_start().strip_prefix(':').map_or(("", line.as_str()), |rest| (":", rest));
             let (name, value) = rest.split_once(':').ok_or_else(|| format!("{line:?} is not NAME: VALUE"))?;
-            sample = sample.header(&format!("{colon}{}", name.trim()), value.trim());
+            sample = sample.header(&format!("{colon}{}", name.trim()), value.trim_matches([' ', '\t']));
         }
         if let Some(body) = &self.body {
             sample = sample.with_body(body);

@@ -90,6 +90,16 @@ impl Table {
         }
     }
 
+    /// Makes the fields unclear that some server takes a field for: it reads this name.
+    pub(super) fn doubt_named(&mut self, name: &[u8]) {
+        self.unreadable |= name == CHARSET;
+        for (wanted, field) in self.names.iter().zip(&mut self.fields) {
+            if name == wanted.as_bytes() || is_taken_for(name.iter().copied(), wanted.as_bytes()) {
+                *field = Field::Unclear;
+            }
+        }
+    }
+
     /// True if the form has none of the fields, and nothing that a server takes for one.
     fn is_empty(&self) -> bool {
         self.fields.iter().all(|field| matches!(field, Field::Absent))

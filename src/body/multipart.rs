@@ -172,9 +172,12 @@ impl Multipart {
         table.put(name, kept.get(..length).filter(is_clear));
         // aiohttp drops slashes before a name, and Netty takes four marks for spaces.
         let space = |&byte: &u8| if matches!(byte, b':' | b',' | b'=' | b';') { b' ' } else { byte };
-        let other: Vec<_> = name.iter().skip_while(|byte| **byte == b'/').map(space).collect();
-        if other != name {
-            table.put(&other, None);
+        let spaced: Vec<_> = name.iter().map(space).collect();
+        let slashes = name.iter().take_while(|byte| **byte == b'/').count();
+        for other in [name.get(slashes..).unwrap_or_default(), spaced.trim_ascii()] {
+            if other != name {
+                table.doubt_named(other);
+            }
         }
         self.part.told_length.is_none_or(|told| told == length)
     }

@@ -58,7 +58,8 @@ impl Framing {
 
     /// The caller passes over these whole events: the next byte begins an event.
     pub(super) fn skip(&mut self, events: &[u8]) {
-        let mut rest = events.strip_prefix(BYTE_ORDER_MARK).unwrap_or(events);
+        let mark = events.strip_prefix(BYTE_ORDER_MARK).filter(|_| self.at == At::Mark(0));
+        let mut rest = mark.unwrap_or(events);
         while !rest.is_empty() {
             let (line, after) = rest.split_at(run::of_line(rest));
             self.lines += u64::from(line == NAME || line.starts_with(b"data:"));

@@ -48,11 +48,11 @@ impl<'t> Sent<'t> {
     /// The value of a cookie. Some servers remove quotes around it and decode it, others do neither. Undertow ends it before the `=` of
     /// base64, unless in quotes.
     fn of_cookie(whole: &'t [u8]) -> Result<Self, Unreadable> {
-        let bare = whole.strip_suffix(b"==").or_else(|| whole.strip_suffix(b"="));
-        let bare = bare.filter(|bare| !bare.contains(&b'%')).unwrap_or(whole);
+        let bare = Some(without_padding(whole)).filter(|bare| !bare.contains(&b'%')).unwrap_or(whole);
         let (raw, first, ends) = match whole.strip_prefix(b"\"") {
             Some(begun) => (begun.strip_suffix(b"\"").ok_or(Unreadable)?, b' ', class::GAP),
-            None => (bare, b'!', class::GAP | class::SEPARATOR | class::EQUALS),
+            None if is_cut_at_equals(bare) => return Err(Unreadable),
+            None => (bare, b'!', class::GAP | class::SEPARATOR),
         };
         // Some servers end a value, or all cookies, at any other byte, or drop it.
         let is_octet = |byte: &u8| class::of(*byte) & ends == 0 || *byte == first;
@@ -82,7 +82,7 @@ impl<'t> Sent<'t> {
         self.raw.iter().all(|&byte| is_plain(byte) && !matches!(byte, b'%' | b'='))
             || self.raw.is_ascii()
                 && !has_wrong_escape(self.raw)
-                && !has_late_equals(self.raw)
+                && !(self.escaped == Some(Plus::IsSpace) && has_late_equals(self.raw))
                 && (self.decoded().all(is_plain) || core::str::from_utf8(&self.value()).is_ok_and(is_clear))
     }
 
@@ -193,6 +193,18 @@ impl<'t> Sent<'t> {
     fn decoded(&self) -> Decoded<'t> {
         Decoded::new(self.raw, self.escaped)
     }
+}
+
+/// A text without the `=` that base64 ends with.
+fn without_padding(text: &[u8]) -> &[u8] {
+    text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text)
+}
+
+/// True if Undertow ends this value at an `=`. The `=` before a `|` are no doubt: oauth2-proxy writes them, and reads its cookie itself.
+fn is_cut_at_equals(value: &[u8]) -> bool {
+    let mut parts = value.rsplit(|&byte| byte == b'|');
+    let last = parts.next().unwrap_or_default();
+    last.contains(&b'=') || parts.any(|part| without_padding(part).contains(&b'='))
 }
 
 /// The classes of each byte. Most bytes have none.

@@ -236,7 +236,7 @@ impl Headers {
     fn written(&mut self, line: &str) {
         let (name, value) = line.split_once(':').unwrap_or_else(|| (line.trim_end_matches(';'), ""));
         self.known.push(name.trim().to_ascii_lowercase());
-        let value = value.trim();
+        let value = value.trim_matches([' ', '\t']);
         if name.trim().eq_ignore_ascii_case("host") {
             self.host = Some(value.to_owned());
         } else if !value.is_empty() || line.ends_with(';') {

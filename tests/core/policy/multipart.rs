@@ -170,6 +170,7 @@ fn parts() {
         ("a colon behind a name, of Netty", vec![ann.clone(), user("user:")], UNCLEAR),
         ("marks around it", vec![ann.clone(), user(",user;=")], UNCLEAR),
         ("marks elsewhere", vec![user("form:user"), ann.clone(), user("a/user"), user("user=a"), user("/b")], "{p|ann}"),
+        ("many marks elsewhere", (0..600).map(|n| field(&format!("f:i{n}"), "1")).chain([ann.clone()]).collect(), "{p|ann}"),
         ("a field that says how to decode", vec![field("_charset_", "utf-7"), ann.clone()], UNCLEAR),
         // Files.
         ("a file beside it", vec![file("b", "filename=\"a (1).txt\""), ann.clone()], "{p|ann}"),
