@@ -178,7 +178,7 @@ const OWN: &str = r#"{"format": "json", "body": "{\"retry_after\": {retry_after}
     "bodies": [{"format": "html", "body": "<p>Try again in {retry_after} seconds. Request {request_id}</p>"}],
     "add_headers": [{"name": "cache-control", "value": "no-store"}], "cors": {"origins": ["https://app.example.com"]}}"#;
 
-/// What a client gets whose request a policy with this `response` denies.
+/// The answer to a request that a policy with this `response` denies.
 fn rejected(rounds: u32, own: &str) {
     let config = format!(r#"{{"policies": [{{"name": "p", {LIMITS}, "response": {own}}}]}}"#);
     let config = Config::parse(config.as_bytes()).expect("a configuration");

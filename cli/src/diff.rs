@@ -312,7 +312,7 @@ fn fits(one: &LimitView, other: &LimitView) -> bool {
     quotas[0] <= quotas[1] && one_long <= other_long
 }
 
-/// What a limit counts: units of different kinds are neither more nor fewer.
+/// The kind of unit that a limit counts: units of different kinds are neither more nor fewer.
 const fn unit(of: &Limit) -> u8 {
     match of {
         Limit::Concurrency(_) => 1,

@@ -195,7 +195,7 @@ impl<'t> Sent<'t> {
     }
 }
 
-/// A text without the `=` that base64 ends with.
+/// A value without the `=` that base64 ends with.
 fn without_padding(text: &[u8]) -> &[u8] {
     text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text)
 }

@@ -120,7 +120,7 @@ fn chosen(condition: &Condition) -> Option<String> {
     }
 }
 
-/// Where something is that does not match what it seems to, why, and what to write.
+/// The place of something that does not match what it seems to, the reason, and the advice.
 type Literal = (String, String, &'static str);
 
 /// A path or an expression that looks like a pattern of another program, and is compared as it is.
@@ -700,7 +700,7 @@ fn is_verified(condition: &Condition) -> bool {
     }
 }
 
-/// The length of a value that nobody guesses.
+/// The length of a value that no client guesses.
 const SECRET: usize = 16;
 
 /// Requests that are held for a `max_delay` have their permit of a `concurrency` limit already.

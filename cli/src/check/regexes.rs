@@ -55,7 +55,7 @@ fn repeats(text: &str) -> bool {
     text.contains(['*', '+', '{'])
 }
 
-/// True if an expression may match a text of any length at its end.
+/// True if an expression may match a string of any length at its end.
 fn is_open_after(text: &str) -> bool {
     text.ends_with(['*', '+', '?', '}']) || text.ends_with(')') && repeats(text)
 }

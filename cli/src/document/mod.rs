@@ -297,7 +297,7 @@ fn is_called(field: &str, name: &str) -> bool {
     field.bytes().map(|byte| byte.to_ascii_lowercase()).eq(letters)
 }
 
-/// What Envoy's reader of protobuf also takes: a number or a truth value in quotes, a wrapper as an object, one object in place of a list.
+/// The forms that Envoy's reader of protobuf also takes: a number, `true` or `false` in quotes, a wrapper as an object, one object in place of a list.
 impl Node {
     /// The value inside of a wrapper, which may be an object: `{value: 5}` is 5.
     pub fn unwrapped(&self) -> &Self {

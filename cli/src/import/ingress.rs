@@ -38,7 +38,7 @@ const MULTIPLIER: u64 = 5;
 /// The largest number that the controller's reader and nginx take.
 const MAX_NUMBER: u64 = i32::MAX as u64;
 
-/// What the controller does with a limit or a network that it cannot read.
+/// The reaction of the controller to a limit or a network that it cannot read.
 const REFUSES: &str = "the controller takes no limits of this Ingress, and since 1.10 nothing of it";
 
 /// A value that the controller cannot read.

@@ -303,7 +303,7 @@ fn body(text: &str) -> String {
 
 /// Says what to do about a file that cannot be read because it is a template.
 fn of_template(text: &str) -> &'static str {
-    if text.contains("${{") {
+    if text.contains("${{ env") {
         ". It is a template: import what it makes, for decK what `deck file render --populate-env-vars` prints"
     } else if ["{{", "{%", "<%"].iter().any(|mark| text.contains(mark)) {
         ". It is a template: import what it makes, such as the output of `helm template`"
@@ -312,7 +312,7 @@ fn of_template(text: &str) -> &'static str {
     }
 }
 
-/// What decK, Kong and APISIX replace before they read a value, in lower case.
+/// The marks of texts that decK, Kong and APISIX replace before they read a value, in lower case.
 const TEMPLATES: [&str; 4] = ["${{", "{vault://", "$env://", "$secret://"];
 
 /// Adds a note for each template in these fields of an object, which are separated by blanks, and returns whether there is one. `render` says

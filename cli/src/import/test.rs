@@ -622,7 +622,7 @@ pub fn without_borders(pattern: &str) -> String {
     text
 }
 
-/// A regular expression of nginx, which searches, as expressions for the whole value of which one has to match: a large one is split where
+/// A regular expression of nginx, which searches, as expressions for the whole value. One of them has to match. A large one is split where
 /// it has alternatives.
 pub fn wholes(pattern: &str, ignores_case: bool) -> Result<Vec<String>, String> {
     match pattern.strip_prefix("(?i)") {

@@ -51,7 +51,7 @@ pub struct Wanted {
     /// The fields without which a policy denies a request.
     required: Vec<BTreeSet<Field>>,
     unseen: BTreeSet<Field>,
-    /// Whether a request met the `match` of each policy, as far as it asks for no such field; or there is none.
+    /// For each policy, true if a request met its `match`, as far as that asks for no such field, or if it has none.
     met: Vec<bool>,
 }
 

@@ -416,7 +416,7 @@ mod properties {
         )
     }
 
-    /// What a server makes of a name.
+    /// The name that a server makes of a name.
     type Clean = fn(&str) -> String;
 
     /// Nothing else; without the slashes before it, as aiohttp; with spaces for marks, and then without those around it, as Netty.

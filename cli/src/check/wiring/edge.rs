@@ -157,7 +157,7 @@ fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
     found.push(finding);
 }
 
-/// What follows from the `use_remote_address: false` of Istio's sidecars.
+/// The consequence of the `use_remote_address: false` of Istio's sidecars.
 pub const CHOSEN_IN_SIDECAR: &str = "a sidecar takes the client's address from X-Forwarded-For, which a gateway writes; who reaches the sidecar \
                                      directly chooses an address, and with it a limit";
 

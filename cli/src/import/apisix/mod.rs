@@ -69,7 +69,7 @@ const BEFORE: [&str; 7] = [
     "consumer-restriction",
 ];
 
-/// What is read of routes and services, beside their plugins, and of plugins that find consumers.
+/// The fields that are read of routes and services, beside their plugins, and of plugins that find consumers.
 const READ: &str = "uri uris host hosts remote_addr remote_addrs method methods priority status";
 const READ_OF_AUTHENTICATION: &str = "header query cookie _meta";
 
@@ -418,7 +418,8 @@ fn running<'a>(route: Option<&Route<'a>>, roots: &[(usize, &'a Node)]) -> [Vec<R
 
 /// True if `cors` answers OPTIONS of a route before anything counts it.
 fn answers_options(route: Option<&Route<'_>>, roots: &[(usize, &Node)]) -> bool {
-    running(route, roots).iter().flatten().any(|(_, name, ..)| *name == "cors")
+    let is_cors = |name: &str, config: &Node| name == "cors" && config.at(&["_meta", "filter"]).is_none();
+    running(route, roots).iter().flatten().any(|(_, name, _, config)| is_cors(name, config))
 }
 
 /// Notes the plugins that answer requests of a route before APISIX counts them.

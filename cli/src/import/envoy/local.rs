@@ -193,7 +193,7 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// What patches of Istio change in filters that are elsewhere.
+/// The changes that patches of Istio make in filters that are elsewhere.
 #[derive(Default)]
 struct Changes<'a> {
     /// Settings that are not all that a filter needs.

@@ -75,14 +75,14 @@ const AUTHENTICATION: [(&str, &[&str], &[&str]); 16] = [
 /// Those that know a client by a cookie only.
 const BY_COOKIE: [&str; 2] = ["session", "saml"];
 
-/// What is read of services, routes and plugins.
+/// The fields that are read of services, routes and plugins.
 const READ: [(&str, &str); 3] = [
     ("services", "enabled"),
     ("routes", "hosts methods headers paths snis expression priority regex_priority protocols"),
     ("plugins", "name enabled protocols"),
 ];
 
-/// What is read in the `config` of plugins that do not limit.
+/// The fields that are read in the `config` of plugins that do not limit.
 const READ_OF_OTHERS: &str = "key_names header_names uri_param_names auth_header_name certificate_header_name access_token_name key_in_header \
     key_in_query key_in_body cookie_names preflight_continue";
 
@@ -94,7 +94,7 @@ struct Plugin<'a> {
     service: Option<usize>,
 }
 
-/// What a plugin counts apart, each with a policy of its own.
+/// A part of the requests that a plugin counts apart, with a policy of its own.
 #[derive(Clone, Copy, PartialEq)]
 enum Apart {
     Nothing,
@@ -475,7 +475,7 @@ impl<'a> Gateway<'a> {
         groups.filter(|(_, requests)| !requests.is_never()).collect()
     }
 
-    /// What a plugin counts apart.
+    /// The parts that a plugin counts apart.
     fn scopes(&self, plugin: &Plugin<'_>) -> Vec<Apart> {
         let words = limits::identifiers(plugin.node);
         match () {

@@ -133,7 +133,7 @@ fn is_never_in(variable: &str, next: char) -> bool {
     }
 }
 
-/// A variable, or a text that is the same for all requests.
+/// A variable, or a string that is the same for all requests.
 #[derive(Clone, Copy)]
 enum Side<'a> {
     Text(&'a str),
@@ -174,7 +174,7 @@ impl core::fmt::Display for Side<'_> {
     }
 }
 
-/// Two sides, of which one is a variable, and the text between them.
+/// Two sides and the text between them. One side is a variable.
 struct Split<'a> {
     left: Side<'a>,
     between: &'a str,

@@ -432,7 +432,7 @@ impl<'a> Level<'a> {
     }
 }
 
-/// The requests that a block answers when nginx sends them to this place, after it sent them so often: those of which this is known.
+/// The requests that a block answers when nginx sends them to this place, after it sent them so often, as far as this is known.
 /// With a path, a page has the method GET unless it is HEAD.
 fn answered_at(block: &[Directive], place: &str, depth: usize, is_page: bool) -> Vec<Test> {
     let path = path_of(place);

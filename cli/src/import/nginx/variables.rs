@@ -400,7 +400,7 @@ fn is_entry(name: &str, text: &str, has_hosts: bool) -> bool {
     }
 }
 
-/// True if an expression finds something in a text.
+/// True if an expression finds something in a string.
 pub fn finds(pattern: &str, ignores_case: bool, text: &str) -> Result<bool, String> {
     let flags = if ignores_case { "(?i)" } else { "" };
     let regex = regex_lite::Regex::new(&format!("{flags}{}", without_borders(pattern)));

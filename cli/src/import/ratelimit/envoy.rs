@@ -10,8 +10,8 @@ use super::super::status::of_rejections;
 use super::super::test::{PathTest, Test, escaped};
 use super::entries::{Address, Entry, MIN_BITS, Source};
 use super::istio::{
-    Change, Scope, changes_filter, is_where, note_chosen, note_differences, note_other, note_patched,
-    note_selector, rank,
+    Change, Scope, are_apart, changes_filter, is_where, note_chosen, note_differences, note_other,
+    note_patched, note_selector, rank,
 };
 use super::values::{note_unreadable, number, percent};
 use crate::document::{Content, Node, Place};
@@ -165,8 +165,7 @@ impl Filter<'_> {
 
     /// True if a patch may be for proxies that have the filter.
     fn is_near(&self, object: &Node) -> bool {
-        let is_near =
-            |own: &Option<&Node>| own.is_none_or(|own| is_where(own, object) || is_where(object, own));
+        let is_near = |own: &Option<&Node>| own.is_none_or(|own| !are_apart(own, object));
         self.objects.is_empty() || self.objects.iter().any(is_near)
     }
 }
@@ -288,7 +287,7 @@ fn patches<'a>(document: &'a Node, file: usize, filter: &Filter<'_>, notes: &mut
     found
 }
 
-/// What a patch gives to a route or a virtual host, and the routes of a virtual host that it adds.
+/// The limits that a patch gives to a route or a virtual host, and the routes of a virtual host that it adds.
 fn levels<'a>(patch: &Node, value: &'a Node) -> impl Iterator<Item = &'a Node> {
     let is_new = Change::of(patch) == Change::Add;
     core::iter::once(value).chain(if is_new { value.each("routes") } else { &[] })

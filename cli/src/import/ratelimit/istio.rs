@@ -11,7 +11,7 @@ use super::super::test::Test;
 use super::envoy::{domains, note, route_test, virtual_host};
 use crate::document::Node;
 
-/// What a patch does with routes or virtual hosts.
+/// The change that a patch makes to routes or virtual hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Merge,
@@ -143,6 +143,20 @@ pub fn is_where(one: &Node, other: &Node) -> bool {
             .is_none_or(|own| own.iter().all(|(name, value)| labels.get(name) == Some(value)))
         && (own_targets.is_empty()
             || !targets.is_empty() && targets.iter().all(|target| own_targets.contains(target)))
+}
+
+/// True if no proxy has both EnvoyFilters: their namespaces differ, or the value of a label, or they name other targets.
+pub fn are_apart(one: &Node, other: &Node) -> bool {
+    let ([own, own_labels, own_targets], [others, labels, targets]) = (place(one), place(other));
+    let is_one = |namespace: &Value| namespace.as_str().is_some_and(|name| name != ROOT);
+    let differ = |name: &str, value: &Value| labels.get(name).is_some_and(|label| label != value);
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let (own_targets, targets) = (list(&own_targets), list(&targets));
+    is_one(&own) && is_one(&others) && own != others
+        || own_labels.as_object().is_some_and(|own| own.iter().any(|(name, value)| differ(name, value)))
+        || !own_targets.is_empty()
+            && !targets.is_empty()
+            && !targets.iter().any(|target| own_targets.contains(target))
 }
 
 /// Notes what says where the limits of Istio's patches are, if they differ in it: each patch with its file and its EnvoyFilter.

@@ -18,7 +18,7 @@ pub fn percent(filter: &Node, field: &str) -> Option<u64> {
     Some(numerator.div_ceil(value.get("denominator").and_then(denominator).unwrap_or(1)))
 }
 
-/// What a denominator makes of a percent; it may be a number of protobuf.
+/// The factor by which a denominator divides a percent; it may be a number of protobuf.
 fn denominator(node: &Node) -> Option<u64> {
     match node.text_or_number()?.as_str() {
         "HUNDRED" | "0" => Some(1),
