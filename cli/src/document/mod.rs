@@ -307,7 +307,7 @@ impl Node {
         }
     }
 
-    /// The truth value in the field called `name`; `None` if there is none.
+    /// `true` or `false` in the field called `name`; `None` if there is none.
     pub fn truth(&self, name: &str) -> Option<bool> {
         match &self.get(name)?.unwrapped().content {
             Content::Scalar(Value::Bool(value)) => Some(*value),
