@@ -57,7 +57,13 @@ impl Table {
     /// Adds a field of the form, with its name decoded. `None`: servers differ in its value, or it is too long.
     pub(super) fn put(&mut self, name: &[u8], value: Option<&[u8]>) {
         self.count = self.count.saturating_add(1);
-        self.unreadable |= name == CHARSET || self.count > MAX_FIELDS;
+        self.unreadable |= self.count > MAX_FIELDS;
+        self.read(name, value);
+    }
+
+    /// Some server reads this name and this value of a field that was added.
+    pub(super) fn read(&mut self, name: &[u8], value: Option<&[u8]>) {
+        self.unreadable |= name == CHARSET;
         // Some servers drop spaces around a name, and some drop a byte order mark.
         let trimmed = core::str::from_utf8(name).map_or(name, |name| {
             name.trim_matches(|letter: char| letter.is_whitespace() || letter == BYTE_ORDER_MARK).as_bytes()
@@ -85,16 +91,6 @@ impl Table {
         let left = begun(begin.iter().copied()).count();
         for (wanted, field) in self.names.iter().zip(&mut self.fields) {
             if left < wanted.len() {
-                *field = Field::Unclear;
-            }
-        }
-    }
-
-    /// Makes the fields unclear that some server takes a field for: it reads this name.
-    pub(super) fn doubt_named(&mut self, name: &[u8]) {
-        self.unreadable |= name == CHARSET;
-        for (wanted, field) in self.names.iter().zip(&mut self.fields) {
-            if name == wanted.as_bytes() || is_taken_for(name.iter().copied(), wanted.as_bytes()) {
                 *field = Field::Unclear;
             }
         }

@@ -174,9 +174,9 @@ impl Multipart {
         let space = |&byte: &u8| if matches!(byte, b':' | b',' | b'=' | b';') { b' ' } else { byte };
         let spaced: Vec<_> = name.iter().map(space).collect();
         let slashes = name.iter().take_while(|byte| **byte == b'/').count();
-        for other in [name.get(slashes..).unwrap_or_default(), spaced.trim_ascii()] {
+        for other in [name.get(slashes..).unwrap_or_default(), &spaced] {
             if other != name {
-                table.doubt_named(other);
+                table.read(other, None);
             }
         }
         self.part.told_length.is_none_or(|told| told == length)
