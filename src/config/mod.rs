@@ -61,7 +61,6 @@ pub use regions::{Region, Regions};
 pub use request_body::RequestBody;
 pub use schema::{ConfigError, Hint};
 pub use store::{Store, Topology};
-
 pub use unasked::{Unasked, UnaskedRuling};
 pub use usage_journal::UsageJournal;
 

@@ -286,7 +286,7 @@ impl Node {
 }
 
 /// True if `field` is `name`, or `name` in camel case: `rootId`, and Envoy Gateway's `rootID`, for `root_id`.
-fn is_called(field: &str, name: &str) -> bool {
+pub fn is_called(field: &str, name: &str) -> bool {
     if field == name {
         return true;
     }

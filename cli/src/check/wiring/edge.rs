@@ -37,7 +37,7 @@ pub fn authenticates(carrier: &Carrier<'_>) -> bool {
     before.any(|filter| !inside(filter, &verifies).is_empty())
 }
 
-/// A filter that may verify who sends a request, and write that into headers; or one that is elsewhere.
+/// True if this filter may verify the sender of a request, and then write the result into headers. Also true if another file has the filter.
 fn verifies(node: &Node) -> bool {
     let types = [
         "ExtAuthz",

@@ -2,7 +2,7 @@
 //! Numbers and names in Envoy's configuration, and a note for each value that cannot be read.
 
 use super::super::notes::{Note, Notes};
-use crate::document::{Content, Node};
+use crate::document::{Content, Node, is_called};
 
 pub fn number(node: &Node) -> Option<u64> {
     match &node.unwrapped().content {
@@ -53,12 +53,11 @@ const KINDS: [Kind; 4] = [
 /// Adds a note for each value in here that Envoy does not read either.
 pub fn note_unreadable(notes: &mut Notes, file: usize, node: &Node) {
     for (name, place, value) in node.fields() {
-        if ["typed_config", "typed_per_filter_config"].iter().any(|inner| is_called(node, inner, value)) {
+        if ["typed_config", "typed_per_filter_config"].iter().any(|inner| is_called(name, inner)) {
             continue;
         }
-        let kind = KINDS
-            .iter()
-            .find(|(names, ..)| names.split_whitespace().any(|known| is_called(node, known, value)));
+        let kind =
+            KINDS.iter().find(|(names, ..)| names.split_whitespace().any(|known| is_called(name, known)));
         match kind {
             Some((_, allowed, is_right)) if !value.is_null() && !is_right(value) => {
                 let found = match &value.content {
@@ -73,9 +72,4 @@ pub fn note_unreadable(notes: &mut Notes, file: usize, node: &Node) {
         }
     }
     node.items().iter().for_each(|item| note_unreadable(notes, file, item));
-}
-
-/// True if this value is in the field of this name, which may be in camel case.
-fn is_called(node: &Node, name: &str, value: &Node) -> bool {
-    node.get(name).is_some_and(|found| core::ptr::eq(found, value))
 }
