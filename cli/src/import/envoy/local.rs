@@ -6,8 +6,8 @@ use core::cmp::Reverse;
 use super::super::Object;
 use super::super::notes::{Note, Notes};
 use super::super::ratelimit::{
-    Change, Scope, changes_filter, clusters, is_where, note_chosen, note_cluster, note_differences,
-    note_other, note_patched, note_selector, note_unreadable, number, only_cluster, percent, place, rank,
+    Change, Proxies, Scope, changes_filter, clusters, is_where, note_chosen, note_cluster, note_differences,
+    note_other, note_patched, note_selector, note_unreadable, number, only_cluster, percent, rank,
     replaced_filter, routes, typed,
 };
 use super::super::status::of_rejections;
@@ -103,7 +103,7 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
     // What Envoy has (`/config_dump`) names each of them twice.
     let mut seen = Vec::new();
     let mut is_new = |config: &Node, requests: &Test, root: &Node| {
-        let one = (config.json(), requests.clone(), place(root));
+        let one = (config.json(), requests.clone(), Proxies::of(root));
         let is_new = !seen.contains(&one);
         seen.push(one);
         is_new

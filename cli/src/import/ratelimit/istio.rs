@@ -2,7 +2,7 @@
 //! Istio's EnvoyFilters: their order, the proxies that they are for, and the requests of the routes and virtual hosts that a patch changes or
 //! adds.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::super::Object;
 use super::super::envoy::attribute;
@@ -125,38 +125,54 @@ pub fn sort(objects: &mut [Object<'_>]) {
 }
 
 /// The proxies of an EnvoyFilter: its namespace, the labels that they have, and the objects that it names as targets.
-pub fn place(object: &Node) -> [Value; 3] {
-    let namespace = object.at(&["metadata", "namespace"]);
-    let labels = object.at(&["spec", "workloadSelector", "labels"]);
-    [namespace, labels, object.at(&["spec", "targetRefs"])].map(|of| of.map_or(Value::Null, Node::json))
+#[derive(PartialEq)]
+pub struct Proxies {
+    /// Empty for all namespaces, or for one that the file does not name.
+    namespace: String,
+    labels: Map<String, Value>,
+    targets: Vec<Value>,
+}
+
+impl Proxies {
+    pub fn of(object: &Node) -> Self {
+        let namespace = object.at(&["metadata", "namespace"]).and_then(Node::text).unwrap_or_default();
+        let labels = object.at(&["spec", "workloadSelector", "labels"]).map(Node::json);
+        let targets = object.at(&["spec", "targetRefs"]).map(Node::items).unwrap_or_default();
+        Self {
+            namespace: if namespace == ROOT { String::new() } else { namespace.to_owned() },
+            labels: labels.as_ref().and_then(Value::as_object).cloned().unwrap_or_default(),
+            targets: targets.iter().map(Node::json).collect(),
+        }
+    }
+
+    /// True if these are all that the other ones are, or more.
+    fn cover(&self, other: &Self) -> bool {
+        let names = |target: &Value| self.targets.contains(target);
+        (self.namespace.is_empty() || self.namespace == other.namespace)
+            && self.labels.iter().all(|(name, value)| other.labels.get(name) == Some(value))
+            && (self.targets.is_empty() || !other.targets.is_empty() && other.targets.iter().all(names))
+    }
+
+    /// True if no proxy is among both: their namespaces differ, or the value of a label, or they name other targets.
+    fn are_apart(&self, other: &Self) -> bool {
+        let differs = |(name, value): (&String, &Value)| other.labels.get(name).is_some_and(|of| of != value);
+        let (own, others) = (&self.targets, &other.targets);
+        let have_namespaces = !self.namespace.is_empty() && !other.namespace.is_empty();
+        let have_targets = !own.is_empty() && !others.is_empty();
+        have_namespaces && self.namespace != other.namespace
+            || self.labels.iter().any(differs)
+            || have_targets && !others.iter().any(|target| own.contains(target))
+    }
 }
 
 /// True if one EnvoyFilter is for all proxies that another one is for.
 pub fn is_where(one: &Node, other: &Node) -> bool {
-    let ([own, own_labels, own_targets], [others, labels, targets]) = (place(one), place(other));
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let (own_targets, targets) = (list(&own_targets), list(&targets));
-    ["", ROOT, &text(&others)].contains(&text(&own).as_str())
-        && own_labels
-            .as_object()
-            .is_none_or(|own| own.iter().all(|(name, value)| labels.get(name) == Some(value)))
-        && (own_targets.is_empty()
-            || !targets.is_empty() && targets.iter().all(|target| own_targets.contains(target)))
+    Proxies::of(one).cover(&Proxies::of(other))
 }
 
-/// True if no proxy has both EnvoyFilters: their namespaces differ, or the value of a label, or they name other targets.
+/// True if no proxy has both EnvoyFilters.
 pub fn are_apart(one: &Node, other: &Node) -> bool {
-    let ([own, own_labels, own_targets], [others, labels, targets]) = (place(one), place(other));
-    let is_one = |namespace: &Value| namespace.as_str().is_some_and(|name| name != ROOT);
-    let differ = |name: &str, value: &Value| labels.get(name).is_some_and(|label| label != value);
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let (own_targets, targets) = (list(&own_targets), list(&targets));
-    is_one(&own) && is_one(&others) && own != others
-        || own_labels.as_object().is_some_and(|own| own.iter().any(|(name, value)| differ(name, value)))
-        || !own_targets.is_empty()
-            && !targets.is_empty()
-            && !targets.iter().any(|target| own_targets.contains(target))
+    Proxies::of(one).are_apart(&Proxies::of(other))
 }
 
 /// Notes what says where the limits of Istio's patches are, if they differ in it: each patch with its file and its EnvoyFilter.

@@ -29,8 +29,8 @@ pub use envoy::{
     clusters, header_is, header_source, note_cluster, only_cluster, pseudo_header, routes, typed,
 };
 pub use istio::{
-    Change, Scope, changes_filter, is_where, note_chosen, note_differences, note_other, note_patched,
-    note_selector, place, rank, replaced_filter, sort,
+    Change, Proxies, Scope, changes_filter, is_where, note_chosen, note_differences, note_other,
+    note_patched, note_selector, rank, replaced_filter, sort,
 };
 use policies::Service;
 pub use policies::unit;
