@@ -48,14 +48,16 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let own = traffic::KINDS
         .map(|kind| Test::any_of(objects.iter().flat_map(|object| traffic::replaced(object, kind))));
     let is_policy = |kind: &str| {
-        ["BackendTrafficPolicy", "ClientTrafficPolicy", "RateLimitPolicy", "TokenRateLimitPolicy"]
-            .contains(&kind)
+        let limits = ["BackendTrafficPolicy", "RateLimitPolicy", "TokenRateLimitPolicy"];
+        limits.contains(&kind) || ["ClientTrafficPolicy", "EnvoyGateway"].contains(&kind)
     };
     let (of_policies, mut others): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| is_policy(object.kind()));
     ratelimit::sort(&mut others);
+    let mut fails_closed = false;
     for object in of_policies {
         match object.kind() {
+            "EnvoyGateway" => fails_closed |= traffic::fails_closed(object.file, object.root, &mut writer),
             "ClientTrafficPolicy" => traffic::note_headers(object.file, object.root, &mut writer),
             "BackendTrafficPolicy" => traffic::import(object.file, object.root, &own, &mut writer),
             _ => kuadrant::import(object.file, object.root, &mut writer),
@@ -72,7 +74,13 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             "filter local_ratelimit, BackendTrafficPolicy, RateLimitPolicy or TokenRateLimitPolicy with a limit",
         ));
     }
-    Ok(Imported { configuration: Map::from([("policies", policies.into())]), files: names, notes })
+    let mut configuration = Map::new();
+    if fails_closed {
+        let store = Map::from([("on_failure", "deny".into())]);
+        configuration.commented("store", vec![String::from("failClosed")], store);
+    }
+    configuration.set("policies", policies);
+    Ok(Imported { configuration, files: names, notes })
 }
 
 /// The policies, while they are made.

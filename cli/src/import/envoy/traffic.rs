@@ -17,19 +17,20 @@ struct Rule<'a> {
     parts: Vec<Tree>,
 }
 
-/// The kinds of rules.
-pub const KINDS: [&str; 2] = ["global", "local"];
+/// The kinds of rules, and the local rule without selectors, which a policy has once.
+pub const KINDS: [&str; 3] = ["global", "local", "default"];
 
 /// The policies of a BackendTrafficPolicy. `own` are the requests of routes that have rules of their own, in place of the Gateway's, for each
 /// kind.
-pub fn import(file: usize, object: &Node, own: &[Test; 2], writer: &mut Writer<'_>) {
+pub fn import(file: usize, object: &Node, own: &[Test; 3], writer: &mut Writer<'_>) {
     let limit = object.at(&["spec", "rateLimit"]);
     let Some(limit) = limit else { return };
     writer.notes.unread(file, limit, "type global local");
     let name = object.at(&["metadata"]).map(|metadata| metadata.text_of("name")).unwrap_or_default();
     let kind_only = limit.text_of("type").to_ascii_lowercase();
-    for (kind, own) in KINDS.into_iter().zip(own) {
-        let (is_local, target) = (kind == "local", target(file, object, own, writer));
+    let [global, local, default] = own.each_ref().map(|own| target(file, object, own, writer));
+    for (kind, target) in [("global", &global), ("local", &local)] {
+        let is_local = kind == "local";
         // With `type`, Envoy Gateway reads only this kind.
         if !kind_only.is_empty() && kind_only != kind {
             if limit.get(kind).is_some_and(|of| !of.list("rules").is_empty()) {
@@ -47,11 +48,6 @@ pub fn import(file: usize, object: &Node, own: &[Test; 2], writer: &mut Writer<'
             let why = "each Envoy counts for itself, and all proxies with weir count together";
             let instead = "Multiply the limits by the number of Envoys if they were meant for one of them";
             writer.note(file, limit, "local", why, instead);
-            let spec = object.get("spec").filter(|spec| spec.text_of("mergeType") == "StrategicMerge");
-            if let Some(spec) = spec {
-                let why = "Envoy Gateway leaves out the Gateway's local rule without `clientSelectors`, and weir applies it, too";
-                writer.note(file, spec, "mergeType", why, "Exclude the route in the `match` of its policy");
-            }
         } else if rules.iter().any(|rule| !rule.node.is_true("shared")) {
             let why =
                 "Envoy Gateway counts a rule without `shared` for each listener, and weir for all together";
@@ -61,12 +57,21 @@ pub fn import(file: usize, object: &Node, own: &[Test; 2], writer: &mut Writer<'
         let selected = rules.iter().filter(|rule| !selectors(rule.node).is_empty());
         let selected = Test::any_of(selected.map(|rule| rule.requests.clone()));
         for rule in &rules {
-            let is_rest = is_local && selectors(rule.node).is_empty();
-            let rest = if is_rest { selected.clone().negated() } else { Test::Always };
-            let requests = target.clone().and(rule.requests.clone()).and(rest);
+            let requests = if is_local && selectors(rule.node).is_empty() {
+                default.clone().and(selected.clone().negated())
+            } else {
+                target.clone().and(rule.requests.clone())
+            };
             policy(file, (name, rule, is_local), &requests, writer);
         }
     }
+}
+
+/// True if requests fail without the rate-limit service, by the configuration of Envoy Gateway.
+pub fn fails_closed(file: usize, object: &Node, writer: &mut Writer<'_>) -> bool {
+    let Some(limit) = object.get("rateLimit") else { return false };
+    writer.notes.unread(file, limit, "backend timeout failClosed telemetry");
+    limit.is_true("failClosed")
 }
 
 /// Notes a ClientTrafficPolicy that switches off the headers of limits.
@@ -79,12 +84,17 @@ pub fn note_headers(file: usize, object: &Node, writer: &mut Writer<'_>) {
     }
 }
 
-/// The requests of the routes whose policy replaces the Gateway's rules of this kind: merged as JSON, a list replaces the other; merged
-/// strategically, both apply.
+/// The requests of the routes whose policy replaces the Gateway's rules of this kind: merged as JSON, a list that is not empty replaces the other;
+/// merged strategically, both apply. The local rule without selectors is in no list.
 pub fn replaced(object: &Object<'_>, kind: &str) -> Vec<Test> {
-    let spec = object.root.get("spec").filter(|spec| match spec.text_of("mergeType") {
-        "JSONMerge" => spec.at(&["rateLimit", kind, "rules"]).is_some(),
-        _ => spec.get("mergeType").is_none(),
+    let spec = object.root.get("spec").filter(|spec| {
+        let mut rules = spec.at(&["rateLimit", kind, "rules"]).map(Node::items).unwrap_or_default().iter();
+        match spec.text_of("mergeType") {
+            "" => true,
+            _ if kind == "default" => spec.at(&["rateLimit", "local"]).is_some(),
+            "JSONMerge" => rules.any(|rule| kind == "global" || !selectors(rule).is_empty()),
+            _ => false,
+        }
     });
     let spec = spec.filter(|_| object.kind() == "BackendTrafficPolicy");
     let refs = spec.map(refs).unwrap_or_default();
@@ -351,7 +361,10 @@ fn policy(
         made.set("deny", vec![Tree::from(Map::new())]);
         response.set("deny_status", 429_u64);
     }
-    if rule.node.is_true("shadowMode") {
+    if is_local && selectors(rule.node).is_empty() && rule.node.is_true("shadowMode") {
+        let why = "Envoy Gateway does not apply it to a local rule without `clientSelectors`, so the policy denies";
+        writer.note(file, rule.node, "shadowMode", why, "Write `mode: shadow`");
+    } else if rule.node.is_true("shadowMode") {
         made.set("mode", "shadow");
     }
     let is_off = rule.node.text_of("xRateLimitHeaders") == "Off";
