@@ -137,13 +137,17 @@ impl Source {
             Self::Fixed(Some(own), test) => Ok(if matches(value, own) { test.clone() } else { Test::NEVER }),
             // Each address, which the service counts for itself.
             Self::Address(_) if value == "*" => Ok(Test::Always),
-            Self::Address(form) => match network(value) {
-                Some(network) if form.may_be(value, &network) => Ok(Test::Address(vec![network])),
-                Some(_) => Err(format!(
-                    "the service compares texts, and Envoy never sends {value:?}, so it has no effect"
-                )),
-                None => Err(format!("{value:?} is no address")),
-            },
+            Self::Address(form) => {
+                let exact = network(value).filter(|network| form.may_be(value, network));
+                let begins = || numbers(value).filter(|_| !matches!(form, Address::Masked(..)));
+                let found = exact.or_else(begins).map(|network| Test::Address(vec![network]));
+                found.ok_or_else(|| {
+                    if is_wild {
+                        return String::from("weir knows `*` only in place of the last numbers of an address");
+                    }
+                    format!("the service compares texts, and Envoy never sends {value:?}, so it has no effect")
+                })
+            }
             Self::Path if is_wild => Ok(Test::Path(PathTest::regex(text))),
             Self::Path => Ok(Test::Path(PathTest::Exact(text))),
             Self::Method if !is_wild && !value.bytes().any(|byte| byte.is_ascii_lowercase()) => {
@@ -161,6 +165,18 @@ impl Source {
             }
         }
     }
+}
+
+/// The network of the addresses that begin with these numbers, such as `10.0.*`.
+fn numbers(value: &str) -> Option<Network> {
+    let known = value.strip_suffix(".*")?;
+    let rest = match known.split('.').count() {
+        1 => ".0.0.0/8",
+        2 => ".0.0/16",
+        3 => ".0/24",
+        _ => return None,
+    };
+    network(&format!("{known}{rest}"))
 }
 
 /// A regular expression for a value.

@@ -108,7 +108,7 @@ impl<'a, 'n> Policies<'a, 'n> {
     pub fn as_written(&mut self, service: &Service<'a>) {
         let mut keys = Vec::new();
         key_paths(service.root, &mut Vec::new(), &mut keys, 0);
-        self.note_nested(service, &keys);
+        self.note_nested(service, service.root);
         for (number, keys) in keys.into_iter().enumerate() {
             let entries: Result<Vec<Entry>, &String> = keys
                 .iter()
@@ -130,21 +130,29 @@ impl<'a, 'n> Policies<'a, 'n> {
         }
     }
 
-    /// Notes keys that have a limit, and others with limits below them.
-    fn note_nested(&mut self, service: &Service<'a>, all: &[Vec<String>]) {
-        let is_known = |keys: &&Vec<String>| keys.iter().all(|key| self.source(key).is_some());
-        let known: Vec<&Vec<String>> = all.iter().filter(is_known).collect();
-        for keys in &known {
-            let is_below = |other: &&&Vec<String>| other.len() > keys.len() && other.starts_with(keys);
-            let below = known.iter().find(is_below).and_then(|below| below.last());
-            if let (Some(key), Some(below)) = (keys.last(), below) {
-                let (line, what) = (find_line(service.root, key, 0).unwrap_or(1), format!("key: {key}"));
+    /// Notes the descriptors in this one that have a limit, and others with limits in them.
+    fn note_nested(&mut self, service: &Service<'a>, above: &Node) {
+        for node in above.list("descriptors") {
+            let key = node.text_of("key");
+            if self.source(key).is_none() {
+                continue;
+            }
+            if let Some(below) = self.limit_in(node).filter(|_| rate_limit(node).is_some()) {
+                let what = format!("key: {key}");
                 let why = format!(
                     "it has a limit, and so has {below} below it; the service applies the one of the last entry that Envoy sends, and weir both"
                 );
-                self.notes.add(Note::at(service.file, line, &what, why, "Add `--envoy FILE`"));
+                self.notes.add(Note::at(service.file, line(node, "key"), &what, why, "Add `--envoy FILE`"));
             }
+            self.note_nested(service, node);
         }
+    }
+
+    /// Returns the key of the first limit in a descriptor for which the places of all values are known.
+    fn limit_in<'b>(&self, above: &'b Node) -> Option<&'b str> {
+        let mut known =
+            above.list("descriptors").iter().filter(|node| self.source(node.text_of("key")).is_some());
+        known.find_map(|node| rate_limit(node).map(|_| node.text_of("key")).or_else(|| self.limit_in(node)))
     }
 
     /// Returns the place of a key's value.
