@@ -18,7 +18,7 @@ use crate::tree::{Map, Tree};
 
 /// The fields of the filter that are imported, or that weir handles in its own way.
 const KNOWN: &str = "@type stat_prefix status token_bucket filter_enabled filter_enforced enable_x_ratelimit_headers response_headers_to_add \
-    descriptors rate_limits stage always_consume_default_token_bucket local_rate_limit_per_downstream_connection=false local_cluster_rate_limit";
+    descriptors rate_limits stage always_consume_default_token_bucket local_rate_limit_per_downstream_connection local_cluster_rate_limit";
 
 const TYPE: &str = "LocalRateLimit";
 
@@ -342,13 +342,13 @@ fn of_table<'a>(
     filters: &Filters<'_>,
     notes: &mut Notes,
 ) -> Vec<Own<'a>> {
-    let (mut own, mut by_match): (Vec<Own<'_>>, Option<Vec<Vec<Test>>>) = (Vec::new(), None);
+    let mut own: Vec<Own<'_>> = Vec::new();
     // Several routes may have one name, also in different virtual hosts.
     let all_routes = || hosts.iter().flat_map(|host| host.each("routes"));
     let is_repeated =
         |name: &str| all_routes().filter(|route| route.text_of("name") == name).nth(1).is_some();
     for (place, host) in hosts.iter().enumerate() {
-        let above = own.len();
+        let (above, mut by_match) = (own.len(), None);
         for (number, route) in host.each("routes").iter().enumerate() {
             for (filter, config) in of_route(file, route, filters, notes) {
                 let mut name = route.text_of("name").to_owned();
@@ -357,8 +357,8 @@ fn of_table<'a>(
                     if name.is_empty() {
                         name = format!("{}-route", host.text_of("name"));
                     }
-                    let tests = by_match.get_or_insert_with(|| routes(hosts, file, notes));
-                    tests.get(place).and_then(|tests| tests.get(number)).cloned().unwrap_or(Test::NEVER)
+                    let tests = by_match.get_or_insert_with(|| routes(hosts, place, file, notes));
+                    tests.get(number).cloned().unwrap_or(Test::NEVER)
                 } else {
                     attribute(["xds", "route_name"], "exact", &name)
                 };
@@ -570,6 +570,11 @@ fn note_others(file: usize, config: &Node, writer: &mut Writer<'_>) {
         let why =
             "it chooses among the `rate_limits` of routes, and limits by descriptors are not imported here";
         writer.note(file, config, "stage", why, "");
+    }
+    let name = "local_rate_limit_per_downstream_connection";
+    if config.truth(name) == Some(true) {
+        let why = "Envoy has a bucket for each connection, and in the policy all connections count together";
+        writer.note(file, config, name, why, "Count clients: `subject: [{client_address: {}}]`");
     }
     let name = "always_consume_default_token_bucket";
     let has_descriptors = !config.each("descriptors").is_empty();

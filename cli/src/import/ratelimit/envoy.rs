@@ -212,8 +212,8 @@ pub fn descriptors(files: &[(usize, &[Node])], filter: &Filter<'_>, notes: &mut 
                 hosts.iter().for_each(|host| note_unreadable(notes, file, host));
             }
             for (number, host) in hosts.iter().enumerate() {
-                let own = virtual_host(number, &domains);
-                of_host(&Levels { table: node, host, filter, file }, &own, notes, &mut found);
+                let own = || virtual_host(number, &domains);
+                of_host(&Levels { table: node, host, filter, file }, own, notes, &mut found);
             }
         });
         let patches = patches(document, file, filter, notes);
@@ -362,7 +362,7 @@ fn of_patch(
         return;
     }
     let requests = patch.scope.own.clone().and(Test::any_of(others().cloned()).negated());
-    of_host(&Levels { table: &Node::empty(), host: &host, filter, file }, &requests, notes, found);
+    of_host(&Levels { table: &Node::empty(), host: &host, filter, file }, || requests, notes, found);
 }
 
 /// Notes about limits at places that are not read, such as clusters with a weight, patches and other filters.
@@ -468,19 +468,17 @@ pub fn virtual_host(number: usize, domains: &[Domains]) -> Test {
     Test::of_server(names, domains.get(number).is_some_and(|(_, takes_rest)| *takes_rest))
 }
 
-/// The requests of each route of each of the virtual hosts.
-pub fn routes(hosts: &[Node], file: usize, notes: &mut Notes) -> Vec<Vec<Test>> {
+/// The requests of each route of the virtual host at this place.
+pub fn routes(hosts: &[Node], place: usize, file: usize, notes: &mut Notes) -> Vec<Test> {
     let domains: Vec<_> = hosts.iter().map(domains).collect();
-    let all = hosts.iter().enumerate().map(|(number, host)| {
-        let (domain, tests) = (virtual_host(number, &domains), route_tests(host, file, notes));
-        let of = |own: usize| {
-            let list = tests.iter().enumerate();
-            let list = list.map(|(number, test)| (test.of(number == own), number == own));
-            domain.clone().and(Test::first_match(list))
-        };
-        (0..tests.len()).map(of).collect()
-    });
-    all.collect()
+    let tests = hosts.get(place).map(|host| route_tests(host, file, notes)).unwrap_or_default();
+    let domain = virtual_host(place, &domains);
+    let of = |own: usize| {
+        let list = tests.iter().enumerate();
+        let list = list.map(|(number, test)| (test.of(number == own), number == own));
+        domain.clone().and(Test::first_match(list))
+    };
+    (0..tests.len()).map(of).collect()
 }
 
 /// The `match` of a route. A route with a condition that weir does not know takes no requests from the routes after it.
@@ -501,10 +499,15 @@ fn route_tests(host: &Node, file: usize, notes: &mut Notes) -> Vec<RouteTest> {
     host.each("routes").iter().map(|route| route_test(route, file, notes)).collect()
 }
 
-fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Vec<Descriptor>) {
+/// The descriptors of a virtual host, to which the requests of `domain` come.
+fn of_host(
+    levels: &Levels<'_>,
+    domain: impl FnOnce() -> Test,
+    notes: &mut Notes,
+    found: &mut Vec<Descriptor>,
+) {
     let file = levels.file;
     let routes = levels.host.each("routes");
-    let tests = route_tests(levels.host, file, notes);
     // A limit means the same at each place, unless it has a stage, a cost or another domain.
     let limits: Vec<Vec<(&Node, Meaning)>> = routes
         .iter()
@@ -518,6 +521,11 @@ fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Ve
             all.into_iter().map(|limit| (limit, of(limit))).collect()
         })
         .collect();
+    // What Envoy has (`/config_dump`) may have thousands without limits.
+    if limits.iter().all(Vec::is_empty) {
+        return;
+    }
+    let (domain, tests) = (domain(), route_tests(levels.host, file, notes));
     let mut seen: Vec<&Meaning> = Vec::new();
     for (limit, own) in limits.iter().flatten() {
         if seen.contains(&own) {
@@ -857,7 +865,6 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
         "metadata" => "descriptor_key metadata_key source default_value skip_if_absent",
         _ => "",
     };
-    notes.unread(file, value, known);
     let made = match kind.as_str() {
         "generic_key" | "genericKey" => Some((key("generic_key"), fixed(Test::Always))),
         "remote_address" | "remoteAddress" => {
@@ -903,9 +910,15 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
         }
         _ => None,
     };
-    if made.is_none() {
+    if made.is_some() {
+        notes.unread(file, value, known);
+    } else {
         let why = "weir cannot tell what this action makes of a request, so the descriptor is not imported";
         notes.add(Note::at(file, place.line, kind, why, "Write the policy by hand"));
+    }
+    if value.text_of("descriptor_value").matches('%').count() > 1 {
+        let why = "with `enable_formatter_for_ratelimit_action_descriptor_value`, Envoy fills in values, and weir takes the text as it is";
+        notes.add(Note::at(file, place.line, kind, why, "Name the value in the policy's `subject`"));
     }
     let absent = match value.text_of("default_value") {
         text if !text.is_empty() && kind == "metadata" => Absent::Default(text.to_owned()),

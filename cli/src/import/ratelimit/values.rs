@@ -35,7 +35,7 @@ type Kind = (&'static str, &'static str, fn(&Node) -> bool);
 const KINDS: [Kind; 4] = [
     (
         "always_consume_default_token_bucket apply_on_stream_done case_sensitive disabled expect_match failure_mode_deny ignore_case \
-            include_vh_rate_limits invert_match is_negative_hits present_match skip_if_absent",
+            include_vh_rate_limits invert_match is_negative_hits local_rate_limit_per_downstream_connection present_match skip_if_absent",
         "true or false",
         |value| matches!(value.unwrapped().text_or_number().as_deref(), Some("true" | "false")),
     ),
