@@ -6,9 +6,9 @@ use core::cmp::Reverse;
 use super::super::Object;
 use super::super::notes::{Note, Notes};
 use super::super::ratelimit::{
-    Change, Proxies, Scope, changes_filter, clusters, is_where, note_chosen, note_cluster, note_differences,
-    note_other, note_patched, note_selector, note_unreadable, number, only_cluster, percent, rank,
-    replaced_filter, routes, typed,
+    Change, Proxies, Scope, changes_filter, chooser, clusters, is_where, note_chosen, note_cluster,
+    note_differences, note_other, note_patched, note_selector, note_unreadable, number, only_cluster, percent,
+    rank, replaced_filter, routes, typed,
 };
 use super::super::status::of_rejections;
 use super::super::test::Test;
@@ -242,13 +242,6 @@ impl<'a> Changes<'a> {
             });
         }
     }
-}
-
-/// The types of Envoy that let a matcher choose if a filter runs, or which one.
-fn chooser(config: &Node) -> Option<&Node> {
-    let (kind, inner) = typed(config);
-    let kind = kind.rsplit('.').next().unwrap_or_default();
-    ["ExtensionWithMatcher", "Composite", "ExecuteFilterAction"].contains(&kind).then_some(inner)
 }
 
 /// Notes a second connection manager with the filter, or a second table of routes with settings, and what a patch of Istio selects besides

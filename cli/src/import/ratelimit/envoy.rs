@@ -66,6 +66,13 @@ pub fn typed(node: &Node) -> (&str, &Node) {
     }
 }
 
+/// The types of Envoy that let a matcher choose if a filter runs, or which one.
+pub fn chooser(config: &Node) -> Option<&Node> {
+    let (kind, inner) = typed(config);
+    let kind = kind.rsplit('.').next().unwrap_or_default();
+    ["ExtensionWithMatcher", "Composite", "ExecuteFilterAction"].contains(&kind).then_some(inner)
+}
+
 /// The settings of the HTTP filter. Filters of other protocols have the same name.
 fn settings(node: &Node) -> Option<&Node> {
     let (name, value) = typed(node);
@@ -95,6 +102,14 @@ pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filt
         document.walk(&mut |entry| {
             if entry.text_of("kind") == "EnvoyFilter" {
                 object = Some(entry);
+            }
+            let mut is_chosen = false;
+            if let Some(inner) = chooser(entry) {
+                inner.walk(&mut |node| is_chosen |= settings(node).is_some());
+            }
+            if is_chosen {
+                let why = "a matcher chooses the requests of the filter, which is not read, so the policies are for more requests";
+                note(notes, file, entry, "RateLimit", why, "Write what it says into the `match` of each policy");
             }
             let inner = entry.at(&["patch", "value", "typed_config"]);
             let is_filter = inner.and_then(settings).is_some();
@@ -542,7 +557,8 @@ fn of_host(
         let requests = domain.clone().and(Test::first_match(list));
         notes.unread(file, limit, "actions stage limit apply_on_stream_done hits_addend");
         // Envoy reads stages only in the limits of routes and virtual hosts, and costs only elsewhere.
-        if !is_embedded && limit.get("stage").and_then(number).unwrap_or(0) != levels.filter.stage {
+        let has_stage = levels.filter.node.is_some() && !is_embedded;
+        if has_stage && limit.get("stage").and_then(number).unwrap_or(0) != levels.filter.stage {
             let why = "the filter has another stage, so it does not send this descriptor";
             note(notes, file, limit, "stage", why, "");
             continue;

@@ -45,6 +45,9 @@ pub struct Policies<'a, 'n> {
     made: Vec<Made<'a>>,
     /// The limits that a descriptor finds, and those for which a note says why none does.
     found: HashSet<*const Node>,
+    /// The descriptors of the service that one of Envoy may find, and notes why another one does not.
+    reached: HashSet<*const Node>,
+    refused: Vec<(*const Node, Note)>,
 }
 
 struct Made<'a> {
@@ -77,7 +80,8 @@ struct Path {
 
 impl<'a, 'n> Policies<'a, 'n> {
     pub fn new(sources: &'a [(String, Source)], notes: &'n mut Notes) -> Self {
-        Self { sources, notes, made: Vec::new(), found: HashSet::new() }
+        let (made, refused) = (Vec::new(), Vec::new());
+        Self { sources, notes, made, found: HashSet::new(), reached: HashSet::new(), refused }
     }
 
     /// The limits that the descriptors of Envoy's routes find. `domain` is that of the filter.
@@ -223,11 +227,13 @@ impl<'a, 'n> Policies<'a, 'n> {
                 Ok(test) => test,
                 Err(why) => {
                     let (line, what) = (line(node, "value"), format!("{}: {text}", entry.key));
-                    self.notes.add(Note::at(service.file, line, &what, why, "Write the policy by hand"));
+                    let note = Note::at(service.file, line, &what, why, "Write the policy by hand");
+                    self.refused.push((core::ptr::from_ref(node), note));
                     self.found.insert(core::ptr::from_ref(node));
                     continue;
                 }
             };
+            self.reached.insert(core::ptr::from_ref(node));
             // A constant whose value is not known may be each of them.
             let is_unknown = matches!(entry.source, Source::Fixed(None, _));
             if is_unknown && !text.is_empty() {
@@ -371,6 +377,8 @@ impl<'a, 'n> Policies<'a, 'n> {
     }
 
     pub fn finish(mut self) -> Vec<Map> {
+        let refused = core::mem::take(&mut self.refused).into_iter();
+        refused.filter(|(node, _)| !self.reached.contains(node)).for_each(|(_, note)| self.notes.add(note));
         self.note_charges();
         self.note_places();
         let mut names: Vec<String> = Vec::new();
