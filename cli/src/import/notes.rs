@@ -148,7 +148,7 @@ impl Notes {
         }
         let are_annotations = around == "annotations";
         let kind = node.text_of("kind");
-        if is_limit(kind) {
+        if is_limit(kind) || kind == "BackendTrafficPolicy" && node.at(&["spec", "rateLimit"]).is_some() {
             return self.add(rest(file, node.place.line, kind));
         }
         if let Some((line, name)) = patched(node) {

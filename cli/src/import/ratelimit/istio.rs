@@ -144,35 +144,26 @@ impl Proxies {
             targets: targets.iter().map(Node::json).collect(),
         }
     }
-
-    /// True if these are all that the other ones are, or more.
-    fn cover(&self, other: &Self) -> bool {
-        let names = |target: &Value| self.targets.contains(target);
-        (self.namespace.is_empty() || self.namespace == other.namespace)
-            && self.labels.iter().all(|(name, value)| other.labels.get(name) == Some(value))
-            && (self.targets.is_empty() || !other.targets.is_empty() && other.targets.iter().all(names))
-    }
-
-    /// True if no proxy is among both: their namespaces differ, or the value of a label, or they name other targets.
-    fn are_apart(&self, other: &Self) -> bool {
-        let differs = |(name, value): (&String, &Value)| other.labels.get(name).is_some_and(|of| of != value);
-        let (own, others) = (&self.targets, &other.targets);
-        let have_namespaces = !self.namespace.is_empty() && !other.namespace.is_empty();
-        let have_targets = !own.is_empty() && !others.is_empty();
-        have_namespaces && self.namespace != other.namespace
-            || self.labels.iter().any(differs)
-            || have_targets && !others.iter().any(|target| own.contains(target))
-    }
 }
 
 /// True if one EnvoyFilter is for all proxies that another one is for.
 pub fn is_where(one: &Node, other: &Node) -> bool {
-    Proxies::of(one).cover(&Proxies::of(other))
+    let (own, others) = (Proxies::of(one), Proxies::of(other));
+    (own.namespace.is_empty() || own.namespace == others.namespace)
+        && own.labels.iter().all(|(name, value)| others.labels.get(name) == Some(value))
+        && (own.targets.is_empty()
+            || !others.targets.is_empty() && others.targets.iter().all(|target| own.targets.contains(target)))
 }
 
-/// True if no proxy has both EnvoyFilters.
+/// True if no proxy has both EnvoyFilters: their namespaces differ, or the value of a label, or they name other targets.
 pub fn are_apart(one: &Node, other: &Node) -> bool {
-    Proxies::of(one).are_apart(&Proxies::of(other))
+    let (own, others) = (Proxies::of(one), Proxies::of(other));
+    let differs = |(name, value): (&String, &Value)| others.labels.get(name).is_some_and(|of| of != value);
+    let have_namespaces = !own.namespace.is_empty() && !others.namespace.is_empty();
+    let have_targets = !own.targets.is_empty() && !others.targets.is_empty();
+    have_namespaces && own.namespace != others.namespace
+        || own.labels.iter().any(differs)
+        || have_targets && !others.targets.iter().any(|target| own.targets.contains(target))
 }
 
 /// Notes what says where the limits of Istio's patches are, if they differ in it: each patch with its file and its EnvoyFilter.
