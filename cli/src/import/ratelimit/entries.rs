@@ -170,12 +170,7 @@ impl Source {
 /// The network of the addresses that begin with these numbers, such as `10.0.*`.
 fn numbers(value: &str) -> Option<Network> {
     let known = value.strip_suffix(".*")?;
-    let rest = match known.split('.').count() {
-        1 => ".0.0.0/8",
-        2 => ".0.0/16",
-        3 => ".0/24",
-        _ => return None,
-    };
+    let rest = [".0.0.0/8", ".0.0/16", ".0/24"].get(known.matches('.').count())?;
     network(&format!("{known}{rest}"))
 }
 

@@ -46,6 +46,8 @@ pub struct Filter<'a> {
     /// True if it rejects nothing.
     pub is_shadow: bool,
     stage: u64,
+    /// The requests that it is for, if it is not for all.
+    requests: Option<Test>,
     /// Limits of its own, in place of those of routes and virtual hosts.
     limits: Vec<&'a Node>,
     pub denies_on_failure: bool,
@@ -55,7 +57,7 @@ pub struct Filter<'a> {
 
 /// The fields of the filter that weir reads, or handles in its own way.
 const FILTER: &str = "@type domain stage timeout failure_mode_deny rate_limited_as_resource_exhausted rate_limit_service \
-    enable_x_ratelimit_headers disable_x_envoy_ratelimited_header rate_limited_status stat_prefix rate_limits request_type=both \
+    enable_x_ratelimit_headers disable_x_envoy_ratelimited_header rate_limited_status stat_prefix rate_limits request_type \
     filter_enabled filter_enforced";
 
 /// The type of a value, and its fields. A TypedStruct has those of another type inside.
@@ -141,6 +143,12 @@ pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filt
                 }
                 found.objects.push(object);
                 found.stage = node.get("stage").and_then(number).unwrap_or(0);
+                let internal = header_is("x-envoy-internal", "exact", "true");
+                found.requests = match node.text_of("request_type") {
+                    "internal" => Some(internal),
+                    "external" => Some(internal.negated()),
+                    _ => None,
+                };
                 found.limits = node.each("rate_limits").iter().collect();
                 if let Some(own) = found.limits.first() {
                     let why = "the filter's own limits are imported for all routes that have no RateLimitPerRoute with limits, in place of the \
@@ -244,6 +252,10 @@ pub fn descriptors(files: &[(usize, &[Node])], filter: &Filter<'_>, notes: &mut 
     let places = all.iter().filter(|patch| patch.has_limits);
     let places: Vec<_> = places.map(|patch| (patch.file, patch.object, patch.node)).collect();
     note_differences(&places, notes);
+    if let Some(requests) = &filter.requests {
+        let of = |one: &mut Descriptor| one.requests = one.requests.clone().and(requests.clone());
+        found.iter_mut().for_each(of);
+    }
     found
 }
 

@@ -13,8 +13,6 @@ use super::values::number;
 use crate::document::{Content, Node};
 use crate::tree::{Map, Tree};
 
-const MAX_DEPTH: usize = 64;
-
 pub struct Service<'a> {
     pub file: usize,
     pub name: &'a str,
@@ -111,7 +109,7 @@ impl<'a, 'n> Policies<'a, 'n> {
     /// All limits, for requests that have what `--descriptor` says.
     pub fn as_written(&mut self, service: &Service<'a>) {
         let mut keys = Vec::new();
-        key_paths(service.root, &mut Vec::new(), &mut keys, 0);
+        key_paths(service.root, &mut Vec::new(), &mut keys);
         self.note_nested(service, service.root);
         for (number, keys) in keys.into_iter().enumerate() {
             let entries: Result<Vec<Entry>, &String> = keys
@@ -125,7 +123,7 @@ impl<'a, 'n> Policies<'a, 'n> {
             match entries {
                 Ok(entries) => self.walk(service, service.root, &entries, path, None),
                 Err(key) => {
-                    let (line, what) = (find_line(service.root, key, 0).unwrap_or(1), format!("key: {key}"));
+                    let (line, what) = (find_line(service.root, key).unwrap_or(1), format!("key: {key}"));
                     let why = "only Envoy's routes say where its value is in a request, so its limits are not imported";
                     let instead = format!("Add `--envoy FILE`, or `--descriptor {key}=header:NAME`");
                     self.notes.add(Note::at(service.file, line, &what, why, instead));
@@ -474,26 +472,23 @@ fn rate_limit(node: &Node) -> Option<&Node> {
 }
 
 /// The sequences of keys that lead to limits, each once.
-fn key_paths(node: &Node, above: &mut Vec<String>, found: &mut Vec<Vec<String>>, depth: usize) {
-    if depth > MAX_DEPTH {
-        return;
-    }
+fn key_paths(node: &Node, above: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     for descriptor in node.list("descriptors") {
         above.push(descriptor.text_of("key").to_owned());
         if rate_limit(descriptor).is_some() && !found.contains(above) {
             found.push(above.clone());
         }
-        key_paths(descriptor, above, found, depth.saturating_add(1));
+        key_paths(descriptor, above, found);
         above.pop();
     }
 }
 
 /// The line of the first descriptor of this key.
-fn find_line(node: &Node, key: &str, depth: usize) -> Option<usize> {
-    node.list("descriptors").iter().filter(|_| depth <= MAX_DEPTH).find_map(|descriptor| {
+fn find_line(node: &Node, key: &str) -> Option<usize> {
+    node.list("descriptors").iter().find_map(|descriptor| {
         if descriptor.text_of("key") == key {
             return Some(line(descriptor, "key"));
         }
-        find_line(descriptor, key, depth.saturating_add(1))
+        find_line(descriptor, key)
     })
 }
