@@ -362,7 +362,8 @@ fn policy(
         response.set("deny_status", 429_u64);
     }
     if is_local && selectors(rule.node).is_empty() && rule.node.is_true("shadowMode") {
-        let why = "Envoy Gateway does not apply it to a local rule without `clientSelectors`, so the policy denies";
+        let why =
+            "Envoy Gateway does not apply it to a local rule without `clientSelectors`, so the policy denies";
         writer.note(file, rule.node, "shadowMode", why, "Write `mode: shadow`");
     } else if rule.node.is_true("shadowMode") {
         made.set("mode", "shadow");

@@ -145,7 +145,9 @@ impl Source {
                     if is_wild {
                         return String::from("weir knows `*` only in place of the last numbers of an address");
                     }
-                    format!("the service compares texts, and Envoy never sends {value:?}, so it has no effect")
+                    format!(
+                        "the service compares texts, and Envoy never sends {value:?}, so it has no effect"
+                    )
                 })
             }
             Self::Path if is_wild => Ok(Test::Path(PathTest::regex(text))),

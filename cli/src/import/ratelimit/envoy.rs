@@ -111,7 +111,7 @@ pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filt
             }
             if is_chosen {
                 let why = "a matcher chooses the requests of the filter, which is not read, so the policies are for more requests";
-                note(notes, file, entry, "RateLimit", why, "Write what it says into the `match` of each policy");
+                note(notes, file, entry, "RateLimit", why, "Write it into the `match` of each policy");
             }
             let inner = entry.at(&["patch", "value", "typed_config"]);
             let is_filter = inner.and_then(settings).is_some();
