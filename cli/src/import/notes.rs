@@ -367,7 +367,9 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
         _ if what.starts_with("rate-limiting") => {
             "Import the KongPlugins, or what `deck gateway dump` prints, with `weir import kong`; a copy of the plugin needs the plugin's name there"
         }
-        "rate_limits" | "rateLimits" => "Import it with `weir import ratelimit --envoy`",
+        "rate_limits" | "rateLimits" => {
+            "If a rate-limit service counts them, import them with `weir import ratelimit --envoy`"
+        }
         _ if what.ends_with(".RateLimit") || what.ends_with("http.ratelimit") => {
             "Import it with `weir import ratelimit --envoy`"
         }
