@@ -315,20 +315,30 @@ fn of_template(text: &str) -> &'static str {
 /// The marks of texts that decK, Kong and APISIX replace before they read a value, in lower case.
 const TEMPLATES: [&str; 4] = ["${{", "{vault://", "$env://", "$secret://"];
 
-/// Adds a note for each template in these fields of an object, which are separated by blanks, and returns whether there is one. `render` says
-/// how to fill in `${{…}}`.
+/// The fields whose text only clients read. Without it, weir's own text stays.
+const MESSAGES: [&str; 2] = ["error_message", "rejected_msg"];
+
+/// True if decK, Kong or APISIX replaces this text, or a part of it.
+fn is_template(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    TEMPLATES.iter().any(|mark| text.contains(mark))
+}
+
+/// Adds a note for each template in these fields of an object, which are separated by blanks, and returns whether the import needs the value of
+/// one. `render` says how to fill in `${{…}}`.
 fn note_templates(file: usize, node: &Node, fields: &str, render: &str, notes: &mut Notes) -> bool {
     let mut is_found = false;
     let is_read = |name: &str| fields.split_whitespace().any(|known| known == name);
     for (name, _, value) in node.fields().iter().filter(|(name, ..)| is_read(name)) {
         value.walk(&mut |inner| {
             let text = inner.text().unwrap_or_default();
-            let lower = text.to_ascii_lowercase();
-            if TEMPLATES.iter().any(|mark| lower.contains(mark)) {
-                is_found = true;
+            if is_template(text) {
+                let is_message = MESSAGES.contains(&name.as_str());
+                is_found |= !is_message;
                 let instead =
                     if text.contains("${{") { render } else { "Write its value into a copy of the file" };
-                let why = "it is a template, whose value weir does not know, so nothing is imported";
+                let effect = if is_message { "so it is not imported" } else { "so nothing is imported" };
+                let why = format!("it is a template, whose value weir does not know, {effect}");
                 notes.add(Note::at(file, inner.place.line, &format!("{name}: {text}"), why, instead));
             }
         });

@@ -9,7 +9,7 @@ use super::super::credential::Places;
 use super::super::nginx::{SKELETON, duration, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
-use super::super::{body, decimal, thousandths};
+use super::super::{body, decimal, is_template, thousandths};
 use super::{Plugin, number};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
@@ -32,6 +32,9 @@ const NOT_NEGATIVE: RangeInclusive<u64> = 0..=MAX_UNITS * 1_000;
 /// The lengths of weir's windows, in milliseconds.
 const WINDOW: RangeInclusive<u64> = 1_000..=366 * 86_400_000;
 
+/// The name of a group; without one, the number of the plugin.
+type Group = Result<String, usize>;
+
 /// The policies, while they are made.
 pub struct Writer<'n> {
     notes: &'n mut Notes,
@@ -39,7 +42,7 @@ pub struct Writer<'n> {
     made: Vec<Map>,
     /// Groups of limit-count with the number and the kind of a subject, the first policy of each, and what its plugin says. A plugin whose routes
     /// have different authentication is a group, too.
-    groups: Vec<(String, (usize, bool), String, Value)>,
+    groups: Vec<(Group, (usize, bool), String, Value)>,
 }
 
 /// The subject of a plugin's limits.
@@ -60,10 +63,10 @@ impl<'n> Writer<'n> {
         self.made
     }
 
-    /// The policies of a plugin, for these requests.
+    /// The policies of a plugin, which has this number, for these requests.
     pub fn add(
         &mut self,
-        plugin: &Plugin<'_>,
+        (place, plugin): (usize, &Plugin<'_>),
         (name, comment): (&str, &str),
         (requests, places): (&Test, &Places),
     ) {
@@ -110,7 +113,7 @@ impl<'n> Writer<'n> {
             }
             let kind = (number, parts == [address()]);
             policy.set("subject", parts);
-            if let Some(first) = self.group(plugin, kind, &own) {
+            if let Some(first) = self.group((place, plugin), kind, &own) {
                 policy.set("counters", first);
             }
             policy.set("limits", vec![Tree::from(limit)]);
@@ -328,20 +331,25 @@ impl<'n> Writer<'n> {
     }
 
     /// Returns the policy whose counters this one shares: the first of its group.
-    fn group(&mut self, plugin: &Plugin<'_>, kind: (usize, bool), name: &str) -> Option<String> {
-        let own = format!("{:p}", plugin.config);
-        let group = Some(plugin.config.text_of("group")).filter(|name| !name.is_empty()).unwrap_or(&own);
+    fn group(
+        &mut self,
+        (place, plugin): (usize, &Plugin<'_>),
+        kind: (usize, bool),
+        name: &str,
+    ) -> Option<String> {
+        let group = Some(plugin.config.text_of("group")).filter(|name| !name.is_empty());
+        let group = group.map(str::to_owned).ok_or(place);
         let config = plugin.config.json();
-        if self.groups.iter().any(|(other, .., of_other)| other == group && *of_other != config) {
+        if self.groups.iter().any(|(other, .., of_other)| *other == group && *of_other != config) {
             let why = "APISIX refuses a plugin that differs from another one of its group, so this one counts by itself";
             self.note(plugin, "group", why, "Make them the same, or name another group");
             return None;
         }
-        let is_it = |(other, of, ..): &&(String, (usize, bool), String, Value)| other == group && *of == kind;
+        let is_it = |(other, of, ..): &&(Group, (usize, bool), String, Value)| *other == group && *of == kind;
         if let Some((_, _, first, _)) = self.groups.iter().find(is_it) {
             return Some(first.clone());
         }
-        self.groups.push((group.to_owned(), kind, name.to_owned(), config));
+        self.groups.push((group, kind, name.to_owned(), config));
         None
     }
 
@@ -360,7 +368,8 @@ impl<'n> Writer<'n> {
             );
         }
         response.set("status", if is_allowed { status } else { 503 });
-        if let Some(text) = config.get("rejected_msg").and_then(Node::text) {
+        let message = config.get("rejected_msg").and_then(Node::text);
+        if let Some(text) = message.filter(|text| !is_template(text)) {
             let body = body(&serde_json::json!({"error_msg": text}).to_string());
             response.set("format", "json").set("body", body);
         }

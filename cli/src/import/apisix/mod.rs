@@ -139,7 +139,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             apart(&entries, (&nowhere, rest.map(|_| &none)), runs, &answers)
         }
     };
-    let mut found: Vec<(Plugin<'_>, Test, Places)> = Vec::new();
+    let mut found: Vec<(Plugin<'_>, Vec<(Test, Places)>)> = Vec::new();
     // Global rules run beside the plugins of routes.
     for plugin in &global {
         let groups = apart(plugin, &|route| is_near(route, plugin), Some(&common));
@@ -149,7 +149,12 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let line = plugin.config.place_of("key").line;
             notes.add(Note::at(plugin.file, line, "key", why, "For such a version, write `client_address`"));
         }
-        found.extend(groups.into_iter().map(|(requests, places)| (*plugin, requests, places)));
+        if !answers(None) && (0..routes.len()).map(Some).any(answers) {
+            let why = "APISIX before 3.17 runs it before the `cors` of routes, and so counts OPTIONS";
+            let instead = "For such a version, remove `method: [OPTIONS]` from its `match`";
+            notes.add(Note::at(plugin.file, plugin.place.line, plugin.name, why, instead));
+        }
+        found.push((*plugin, groups));
     }
     for (route, _) in routes.iter().zip(&run).filter(|(_, run)| !global.is_empty() || !run.is_empty()) {
         note_before(route, &roots, &mut notes);
@@ -176,8 +181,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let instead = "Write a policy for each route if your version counts so";
             notes.add(Note::at(plugin.file, plugin.place.line, plugin.name, why, instead));
         }
-        let groups = apart(plugin, &runs, None);
-        found.extend(groups.into_iter().map(|(requests, places)| (*plugin, requests, places)));
+        found.push((*plugin, apart(plugin, &runs, None)));
     }
     for (file, root) in &roots {
         for owner in root.list("services").iter().chain(root.list("plugin_configs")) {
@@ -194,11 +198,13 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     notes.rest(&files);
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     let mut writer = Writer::new(&mut notes);
-    for (plugin, requests, places) in found {
+    for (number, (plugin, groups)) in found.iter().enumerate() {
         let scope = name(plugin.owner);
         let file = names.get(plugin.file).map(String::as_str).unwrap_or_default();
         let comment = format!("{file}:{}: {} of {scope}", plugin.place.line, plugin.name);
-        writer.add(&plugin, (&name_of(&scope), &comment), (&requests, &places));
+        for (requests, places) in groups {
+            writer.add((number, plugin), (&name_of(&scope), &comment), (requests, places));
+        }
     }
     let policies: Vec<Tree> = writer.finish().into_iter().map(Tree::from).collect();
     if policies.is_empty() {
@@ -240,7 +246,7 @@ fn dumped(files: &[File], notes: &mut Notes) -> Vec<Node> {
     super::roots(&made, &LISTS, files.len())
 }
 
-/// Notes the templates in what is read of a configuration, and returns whether there is one.
+/// Notes the templates in what is read of a configuration, unless it is off, and returns whether the import needs the value of one.
 fn note_templates(file: usize, root: &Node, notes: &mut Notes) -> bool {
     const RENDER: &str = "Write its value into a copy of the file";
     let mut note = |node: &Node, fields: &str| super::note_templates(file, node, fields, RENDER, notes);
@@ -249,11 +255,13 @@ fn note_templates(file: usize, root: &Node, notes: &mut Notes) -> bool {
     let of_services = listed("services").flat_map(|service| service.list("routes"));
     let owners =
         listed("routes").chain(listed("services")).chain(listed("plugin_configs")).chain(of_services);
+    let owners = owners.filter(|owner| !is_off_by_status(owner));
     for owner in owners.clone() {
         is_found |= note(owner, READ);
     }
     for owner in owners.chain(global_rules(root)) {
-        for (name, _, config) in owner.get("plugins").unwrap_or(owner).fields() {
+        let plugins = owner.get("plugins").unwrap_or(owner).fields().iter();
+        for (name, _, config) in plugins.filter(|(.., config)| !is_off(config)) {
             if KINDS.contains(&name.as_str()) {
                 is_found |= note(config, limits::KNOWN);
             } else if AUTHENTICATION.iter().any(|(known, ..)| known == name) {
@@ -289,7 +297,7 @@ fn all_routes<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Route<'
         }
     }
     found.retain(|Route { file, node, .. }| {
-        let is_off = matches!(node.get("status").and_then(number), Some(0));
+        let is_off = is_off_by_status(node);
         if is_off {
             for plugin in plugins(*file, node, notes) {
                 let why = "its route is off (`status: 0`), so it is not imported";
@@ -501,6 +509,12 @@ fn global_rules(root: &Node) -> Vec<&Node> {
     if listed.is_empty() { root.get("global_rules").into_iter().collect() } else { listed.iter().collect() }
 }
 
+/// True if a route is off.
+fn is_off_by_status(route: &Node) -> bool {
+    matches!(route.get("status").and_then(number), Some(0))
+}
+
+/// True if a plugin is off.
 fn is_off(config: &Node) -> bool {
     config.at(&["_meta", "disable"]).is_some_and(|flag| flag.text_or_number().as_deref() == Some("true"))
 }

@@ -5,7 +5,7 @@ use super::super::credential::Places;
 use super::super::nginx::{SKELETON, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
-use super::super::{body, thousandths};
+use super::super::{body, is_template, thousandths};
 use super::Plugin;
 use super::routes::name_of_header;
 use crate::document::Node;
@@ -381,7 +381,8 @@ fn response(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Map {
         }
         Some(_) => note("error_code", "a status for rejections is 400 to 599, so it is 429", "Correct it"),
     }
-    if let Some(text) = config.get("error_message").and_then(Node::text) {
+    let message = config.get("error_message").and_then(Node::text);
+    if let Some(text) = message.filter(|text| !is_template(text)) {
         let body = body(&serde_json::json!({"message": text}).to_string());
         response.set("format", "json").set("body", body);
     }

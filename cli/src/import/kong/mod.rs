@@ -245,12 +245,15 @@ fn fill(node: &mut Node, defaults: &Node) {
     }
 }
 
-/// Notes the templates in what is read of the services, routes and plugins in an object, and returns whether there is one.
+/// Notes the templates in what is read of the services, routes and plugins in an object, unless they are off, and returns whether the import
+/// needs the value of one.
 fn note_templates(file: usize, object: &Node, notes: &mut Notes) -> bool {
     const RENDER: &str = "Import what `deck file render --populate-env-vars` prints";
     let mut is_found = false;
     for (list, fields) in READ {
-        for node in object.list(list) {
+        let is_on =
+            |node: &&Node| node.get("enabled").and_then(Node::text_or_number).as_deref() != Some("false");
+        for node in object.list(list).iter().filter(is_on) {
             let name = node.text_of("name");
             if list == "plugins" && !is_read(name) && !name.contains("${{") {
                 continue;
@@ -401,7 +404,8 @@ impl<'a> Gateway<'a> {
             let name = reference(plugin, kind);
             let found = of.or_else(|| self.named(list, file, &name));
             if found.is_none() && !name.is_empty() {
-                let why = format!("the files have no {kind} {name:?}, so the plugin is not imported");
+                let effect = if is_limit { "the plugin is not imported" } else { "it is for no route here" };
+                let why = format!("the files have no {kind} {name:?}, so {effect}");
                 notes.add(Note::at(
                     file,
                     plugin.place.line,
