@@ -140,6 +140,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         }
     };
     let mut found: Vec<(Plugin<'_>, Vec<(Test, Places)>)> = Vec::new();
+    let options = Test::Method(vec![String::from("OPTIONS")]);
     // Global rules run beside the plugins of routes.
     for plugin in &global {
         let groups = apart(plugin, &|route| is_near(route, plugin), Some(&common));
@@ -149,7 +150,10 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let line = plugin.config.place_of("key").line;
             notes.add(Note::at(plugin.file, line, "key", why, "For such a version, write `client_address`"));
         }
-        if !answers(None) && (0..routes.len()).map(Some).any(answers) {
+        let is_answered = |entry: &Entry| {
+            !entry.is_partial && answers(Some(entry.route)) && entry.requests.overlaps(&options)
+        };
+        if !answers(None) && entries.iter().any(is_answered) {
             let why = "APISIX before 3.17 runs it before the `cors` of routes, and so counts OPTIONS";
             let instead = "For such a version, remove `method: [OPTIONS]` from its `match`";
             notes.add(Note::at(plugin.file, plugin.place.line, plugin.name, why, instead));
