@@ -318,6 +318,9 @@ const TEMPLATES: [&str; 4] = ["${{", "{vault://", "$env://", "$secret://"];
 /// The fields whose text only clients read. Without it, weir's own text stays.
 const MESSAGES: [&str; 2] = ["error_message", "rejected_msg"];
 
+/// The fields for requests, whose texts have no `${` or `{{` but where another program fills them in.
+const MATCHED: [&str; 5] = ["host", "hosts", "paths", "uri", "uris"];
+
 /// True if decK, Kong or APISIX replaces this text, or a part of it.
 fn is_template(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
@@ -332,7 +335,8 @@ fn note_templates(file: usize, node: &Node, fields: &str, render: &str, notes: &
     for (name, _, value) in node.fields().iter().filter(|(name, ..)| is_read(name)) {
         value.walk(&mut |inner| {
             let text = inner.text().unwrap_or_default();
-            if is_template(text) {
+            let is_filled = MATCHED.contains(&name.as_str()) && (text.contains("${") || text.contains("{{"));
+            if is_filled || is_template(text) {
                 let is_message = MESSAGES.contains(&name.as_str());
                 is_found |= !is_message;
                 let instead =

@@ -43,13 +43,14 @@ pub fn standalone(files: &[File], notes: &mut Notes) -> Vec<Node> {
                 let rules = object.root.get("spec").map(|spec| spec.list("http")).unwrap_or_default();
                 rules.iter().for_each(|rule| cluster.rule(object, rule));
             }
-            "ApisixGlobalRule" => {
+            // The plugins of a GatewayProxy are a global rule, too.
+            "ApisixGlobalRule" | "GatewayProxy" => {
                 let plugins = cluster.plugins_of(object);
                 cluster.add(object, "global_rules", &object.name(), &object.name(), plugins);
             }
             "Ingress" => cluster.ingress(object),
-            // Of the objects of the Gateway API, the notes on the rest name the plugins that are imported elsewhere.
-            "PluginConfig" | "GatewayProxy" => {
+            // The notes on the rest name the plugins that are imported elsewhere.
+            "PluginConfig" => {
                 for item in object.root.get("spec").map(|spec| spec.list("plugins")).unwrap_or_default() {
                     let name = item.text_of("name");
                     if OTHERS.contains(&name) {
@@ -123,11 +124,16 @@ impl<'a> Cluster<'a, '_> {
             let (is_limit, place) = (KINDS.contains(&name), item.place_of("name"));
             if is_limit || OTHERS.contains(&name) {
                 self.notes.read(item);
-                self.notes.unread(of.file, item, "name enable config secretRef");
+                self.notes.unread(of.file, item, "name enable enabled config secretRef");
             }
-            if item.get("enable").is_some() && !item.is_true("enable") {
+            let is_on = if of.kind() == "GatewayProxy" {
+                item.is_true("enabled")
+            } else {
+                item.get("enable").is_none() || item.is_true("enable")
+            };
+            if !is_on {
                 if is_limit {
-                    self.note(of, place, name, "it is off (`enable: false`), so it is not imported", "");
+                    self.note(of, place, name, "it is off, so it is not imported", "");
                 }
                 continue;
             }

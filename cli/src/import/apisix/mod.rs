@@ -59,7 +59,7 @@ const AUTHENTICATION: [(&str, &str, &str); 8] = [
 ];
 
 /// Plugins that answer requests before those that limit: `cors` answers OPTIONS, and the others what they refuse.
-const BEFORE: [&str; 7] = [
+const BEFORE: [&str; 17] = [
     "cors",
     "ip-restriction",
     "ua-restriction",
@@ -67,6 +67,16 @@ const BEFORE: [&str; 7] = [
     "csrf",
     "uri-blocker",
     "consumer-restriction",
+    "acl",
+    "authz-casbin",
+    "authz-casdoor",
+    "authz-keycloak",
+    "cas-auth",
+    "forward-auth",
+    "jwe-decrypt",
+    "opa",
+    "openid-connect",
+    "request-validation",
 ];
 
 /// The fields that are read of routes and services, beside their plugins, and of plugins that find consumers.

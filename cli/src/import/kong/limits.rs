@@ -23,11 +23,12 @@ const PERIODS: [(&str, &str, &str); 6] = [
 ];
 
 /// The fields of a plugin that are imported, or that weir handles in its own way.
-const PLUGIN: &str = "name config _config -class enabled route service protocols id tags created_at updated_at instance_name partials";
+const PLUGIN: &str = "name config _config -class enabled route service protocols id tags created_at updated_at instance_name partials \
+    run_on=first";
 
 /// The fields of its `config` that are imported.
 pub const READ: &str = "second minute hour day month year limit window_size window_type identifier compound_identifier limit_by header_name path \
-    policy strategy fault_tolerant hide_client_headers error_code error_message sync_rate namespace disable_penalty";
+    policy strategy fault_tolerant hide_client_headers error_code error_message sync_rate namespace disable_penalty throttling";
 
 /// Those that weir handles in its own way. weir's `store` replaces those for Redis.
 const HANDLED: &str =
@@ -158,6 +159,10 @@ fn note_others(config: &Node, is_advanced: bool, note: &mut dyn FnMut(&str, &str
             "Kong counts in the background, and may admit more; weir counts each request exactly",
             "",
         );
+    }
+    if config.get("throttling").is_some_and(|throttling| throttling.is_true("enabled")) {
+        let why = "Kong holds requests that are over the limit and tries them again, and weir rejects them";
+        note("throttling", why, "");
     }
     if is_advanced && config.text_of("window_type") != "fixed" && !config.is_true("disable_penalty") {
         let why = "Kong counts the requests that it rejects in a sliding window, and weir does not";

@@ -49,7 +49,7 @@ const OTHERS: [&str; 5] = [
 ];
 
 /// Plugins that answer requests before those that limit: `cors` answers preflights, and the others what they refuse.
-const BEFORE: [&str; 4] = ["cors", "bot-detection", "ip-restriction", "acl"];
+const BEFORE: [&str; 6] = ["cors", "bot-detection", "ip-restriction", "acl", "opa", "request-validator"];
 
 /// Plugins that find consumers, in the order in which they run, and the headers and query parameters in which they look for a credential unless
 /// told otherwise.
@@ -74,6 +74,9 @@ const AUTHENTICATION: [(&str, &[&str], &[&str]); 16] = [
 
 /// Those that know a client by a cookie only.
 const BY_COOKIE: [&str; 2] = ["session", "saml"];
+
+/// The most policies of a configuration.
+const MAX_POLICIES: usize = 256;
 
 /// The fields that are read of services, routes and plugins.
 const READ: [(&str, &str); 3] = [
@@ -174,7 +177,14 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                 instead,
             ));
         }
-        for apart in gateway.scopes(plugin) {
+        let scopes = gateway.scopes(plugin);
+        if scopes.len() > MAX_POLICIES {
+            let why = "Kong counts each of its routes or services apart, and weir has at most 256 policies";
+            let instead = "Write one policy with `{route: {}}` in its `subject`, the name of Envoy's route";
+            let line = plugin.node.place.line;
+            notes.add(Note::at(plugin.file, line, plugin.node.text_of("name"), why, instead));
+        }
+        for apart in scopes {
             let groups = gateway.groups(number, &entries, apart, &mut notes);
             let scope = gateway.name(plugin, apart);
             let file = files.get(plugin.file).map(|file| file.name.as_str()).unwrap_or_default();
@@ -578,8 +588,10 @@ impl<'a> Gateway<'a> {
     fn answers_preflights(&self, route: usize) -> bool {
         let is_it = |of: &&Plugin<'_>| of.node.text_of("name") == "cors" && self.applies(of, route);
         let cors = self.before.iter().filter(is_it).min_by_key(|of| of.particular());
+        // With a condition, it may let preflights pass, too.
         let is_continued = |of: &Plugin<'_>| {
-            of.node.get("config").is_some_and(|config| config.is_true("preflight_continue"))
+            !of.node.text_of("condition").is_empty()
+                || of.node.get("config").is_some_and(|config| config.is_true("preflight_continue"))
         };
         cors.is_some_and(|cors| !is_continued(cors))
     }
@@ -660,9 +672,13 @@ impl Plugin<'_> {
         let mut note = |field: &str, why: &str, instead: &str| {
             notes.add(Note::at(self.file, config.place_of(field).line, field, why, instead));
         };
-        if !config.list("cookie_names").is_empty() {
+        let methods = config.list("auth_methods");
+        let has_session = self.node.text_of("name") == "openid-connect"
+            && (methods.is_empty() || methods.iter().any(|method| method.text() == Some("session")));
+        if has_session || !config.list("cookie_names").is_empty() {
             let why = "weir's `credential` does not read cookies, so tokens in a cookie are not told apart";
-            note("cookie_names", why, "Write `cookie` as the `subject`");
+            let field = if has_session { "auth_methods" } else { "cookie_names" };
+            note(field, why, "Write `cookie` as the `subject`");
         }
         if config.is_true("key_in_body") {
             let why = "weir's `credential` does not read bodies, so keys in a body are not told apart";
