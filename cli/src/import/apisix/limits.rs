@@ -79,7 +79,8 @@ impl<'n> Writer<'n> {
             self.notes.unread(plugin.file, rule, RULE);
             let of = Plugin { config: rule, ..*plugin };
             let (Some(limit), Some(key)) = (self.limit(&of, plugin), self.key(&of, true, places)) else {
-                return;
+                has_rest = false;
+                continue;
             };
             has_rest &= key.is_there != Test::Always;
             made.push(("", limit, key));
@@ -164,7 +165,7 @@ impl<'n> Writer<'n> {
 
     fn noted<T>(&mut self, plugin: &Plugin<'_>, field: &str, found: Option<T>) -> Option<T> {
         if found.is_none() {
-            let why = "it is no number, or none that weir has for it, so the plugin is not imported";
+            let why = "it is no number, or none that weir has for it, so its limit is not imported";
             self.note(plugin, field, why, "Write the policy by hand; `tiers` choose limits by the request");
         }
         found
