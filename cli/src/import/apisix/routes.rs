@@ -16,8 +16,8 @@ const ROUTE: &str = "id name -class desc description labels uri uris host hosts 
     status service_id service_protocol plugin_config_id upstream upstream_id timeout enable_websocket create_time update_time";
 
 /// The same of a service.
-pub const SERVICE: &str = "id name desc description labels host hosts routes stream_routes plugins upstream upstreams upstream_id enable_websocket \
-    create_time update_time";
+pub const SERVICE: &str = "id name desc description labels host hosts strip_path_prefix routes stream_routes plugins upstream upstreams upstream_id \
+    enable_websocket create_time update_time";
 
 /// A path of a route: the requests that it is for, if no earlier one is.
 pub struct Entry {

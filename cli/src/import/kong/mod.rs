@@ -745,10 +745,10 @@ fn note_consumer(file: usize, plugin: &Node, notes: &mut Notes) {
     }
 }
 
-/// Returns the target of a reference: a name, or an object with a `name` or an `id`.
+/// Returns the target of a reference: a name, or an object with a `name` or an `id`, or those of a consumer.
 fn reference(node: &Node, field: &str) -> String {
     let Some(of) = node.get(field) else { return String::new() };
-    let inner = ["name", "id", "username"].map(|name| of.text_of(name));
+    let inner = ["name", "id", "username", "custom_id"].map(|name| of.text_of(name));
     let inner = inner.into_iter().find(|name| !name.is_empty()).map(str::to_owned);
     inner.or_else(|| of.text().map(str::to_owned)).unwrap_or_default()
 }
