@@ -126,12 +126,8 @@ impl<'a> Cluster<'a, '_> {
                 self.notes.read(item);
                 self.notes.unread(of.file, item, "name enable enabled config secretRef");
             }
-            let is_on = if of.kind() == "GatewayProxy" {
-                item.is_true("enabled")
-            } else {
-                item.get("enable").is_none() || item.is_true("enable")
-            };
-            if !is_on {
+            let is_on_anyway = of.kind() != "GatewayProxy" && item.get("enable").is_none();
+            if !is_on_anyway && !item.is_true("enable") && !item.is_true("enabled") {
                 if is_limit {
                     self.note(of, place, name, "it is off, so it is not imported", "");
                 }

@@ -59,25 +59,8 @@ const AUTHENTICATION: [(&str, &str, &str); 8] = [
 ];
 
 /// Plugins that answer requests before those that limit: `cors` answers OPTIONS, and the others what they refuse.
-const BEFORE: [&str; 17] = [
-    "cors",
-    "ip-restriction",
-    "ua-restriction",
-    "referer-restriction",
-    "csrf",
-    "uri-blocker",
-    "consumer-restriction",
-    "acl",
-    "authz-casbin",
-    "authz-casdoor",
-    "authz-keycloak",
-    "cas-auth",
-    "forward-auth",
-    "jwe-decrypt",
-    "opa",
-    "openid-connect",
-    "request-validation",
-];
+const BEFORE: &str = "cors ip-restriction ua-restriction referer-restriction csrf uri-blocker consumer-restriction acl authz-casbin \
+    authz-casdoor authz-keycloak cas-auth forward-auth jwe-decrypt opa openid-connect request-validation";
 
 /// The fields that are read of routes and services, beside their plugins, and of plugins that find consumers.
 const READ: &str = "uri uris host hosts remote_addr remote_addrs method methods priority status";
@@ -447,8 +430,9 @@ fn answers_options(route: Option<&Route<'_>>, roots: &[(usize, &Node)]) -> bool 
 /// Notes the plugins that answer requests of a route before APISIX counts them.
 fn note_before(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) {
     let running = running(Some(route), roots);
-    let refuses =
-        |name: &str| BEFORE.contains(&name) || AUTHENTICATION.iter().any(|(known, ..)| *known == name);
+    let refuses = |name: &str| {
+        BEFORE.split_whitespace().chain(AUTHENTICATION.iter().map(|(known, ..)| *known)).any(|it| it == name)
+    };
     for (file, name, place, config) in running.iter().flatten().filter(|(_, name, ..)| refuses(name)) {
         if config.get("anonymous_consumer").is_some() {
             continue;

@@ -75,9 +75,6 @@ const AUTHENTICATION: [(&str, &[&str], &[&str]); 16] = [
 /// Those that know a client by a cookie only.
 const BY_COOKIE: [&str; 2] = ["session", "saml"];
 
-/// The most policies of a configuration.
-const MAX_POLICIES: usize = 256;
-
 /// The fields that are read of services, routes and plugins.
 const READ: [(&str, &str); 3] = [
     ("services", "enabled"),
@@ -178,7 +175,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             ));
         }
         let scopes = gateway.scopes(plugin);
-        if scopes.len() > MAX_POLICIES {
+        if scopes.len() > 256 {
             let why = "Kong counts each of its routes or services apart, and weir has at most 256 policies";
             let instead = "Write one policy with `{route: {}}` in its `subject`, the name of Envoy's route";
             let line = plugin.node.place.line;

@@ -78,7 +78,8 @@ fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
             let why = "Kong does not say which of two routes has a request that both match; here it is the first one";
             Some((why, "Let them differ, expressions by their `regex_priority`"))
         } else if before().any(|other| {
-            other.shipped() < entry.shipped() && other.requests.overlaps(&entry.requests) && !is_apart(other)
+            let is_tried_later = other.rank.0 == entry.rank.0 && other.shipped() < entry.shipped();
+            is_tried_later && other.requests.overlaps(&entry.requests) && !is_apart(other)
         }) {
             let why = "Kong's router `traditional_compatible` tries it before a route with more conditions, although Kong documents the opposite; \
                 weir does as documented";
@@ -184,7 +185,9 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
         ));
     }
     let has_expression = !node.text_of("expression").is_empty();
-    if has_expression {
+    if let Some(test) = expression(node.text_of("expression")) {
+        requests = requests.and(test);
+    } else if has_expression {
         is_partial = true;
         let why = "an expression of Kong's router is not read, so the route's limits apply to all requests, beside those of other routes";
         let line = node.place_of("expression").line;
@@ -236,6 +239,31 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
         }
     }
     found
+}
+
+/// An expression of Kong's router, if it joins comparisons of a path, a host or a method by one kind of operator: then brackets change nothing.
+fn expression(text: &str) -> Option<Test> {
+    if !text.contains("||") {
+        return text.split("&&").map(comparison).try_fold(Test::Always, |all, one| Some(all.and(one?)));
+    }
+    let all: Option<Vec<Test>> = text.split("||").map(comparison).collect();
+    all.map(Test::any_of)
+}
+
+fn comparison(text: &str) -> Option<Test> {
+    let text = text.trim_matches(|next: char| next.is_whitespace() || ['(', ')'].contains(&next));
+    let (field, rest) = text.split_once(char::is_whitespace)?;
+    let (operator, value) = rest.trim_start().split_once(char::is_whitespace)?;
+    let value = value.trim_start().strip_prefix('"')?.strip_suffix('"')?;
+    match (field, operator) {
+        _ if value.contains(['"', '\\']) => None,
+        ("http.path", "==") => Some(Test::path(PathTest::Exact(value.to_owned()))),
+        ("http.path", "^=") => Some(Test::path(PathTest::Prefix(value.to_owned()))),
+        ("http.path", "~") => Some(Test::path(PathTest::regex(whole(value, false).ok()?))),
+        ("http.host", "==") => Some(host_test(value, false)),
+        ("http.method", "==") => Some(Test::Method(vec![value.to_owned()])),
+        _ => None,
+    }
 }
 
 /// True if Kong before 3.0 reads a path as plain text, and not as an expression.
