@@ -318,7 +318,7 @@ const TEMPLATES: [&str; 4] = ["${{", "{vault://", "$env://", "$secret://"];
 /// The fields whose text only clients read. Without it, weir's own text stays.
 const MESSAGES: [&str; 2] = ["error_message", "rejected_msg"];
 
-/// The fields for requests, whose texts have no `${` or `{{` but where another program fills them in.
+/// The fields of a route that tell its requests. If one of their texts has `${` or `{{`, another program fills it in.
 const MATCHED: [&str; 5] = ["host", "hosts", "paths", "uri", "uris"];
 
 /// True if decK, Kong or APISIX replaces this text, or a part of it.
