@@ -6,8 +6,8 @@ use super::super::nginx::{SKELETON, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
 use super::super::{body, is_template, thousandths};
-use super::Plugin;
 use super::routes::name_of_header;
+use super::{Plugin, is_false};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 use weir::limit::MAX_UNITS;
@@ -105,7 +105,7 @@ pub fn policies(
         return Vec::new();
     }
     let response = response(config, &mut note);
-    let denies = config.get("fault_tolerant").is_some() && !config.is_true("fault_tolerant");
+    let denies = is_false(config, "fault_tolerant");
     // rate-limiting-advanced counts locally, too, where Redis does not answer.
     let is_local = is_advanced || matches!(config.text_of("policy"), "local" | "");
     let on_failure = if is_local { Some("local") } else { denies.then_some("deny") };

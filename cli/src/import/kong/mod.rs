@@ -258,9 +258,7 @@ fn note_templates(file: usize, object: &Node, notes: &mut Notes) -> bool {
     const RENDER: &str = "Import what `deck file render --populate-env-vars` prints";
     let mut is_found = false;
     for (list, fields) in READ {
-        let is_on =
-            |node: &&Node| node.get("enabled").and_then(Node::text_or_number).as_deref() != Some("false");
-        for node in object.list(list).iter().filter(is_on) {
+        for node in object.list(list).iter().filter(|node| !is_false(node, "enabled")) {
             let name = node.text_of("name");
             if list == "plugins" && !is_read(name) && !name.contains("${{") {
                 continue;
@@ -274,6 +272,11 @@ fn note_templates(file: usize, object: &Node, notes: &mut Notes) -> bool {
         }
     }
     is_found
+}
+
+/// True if a field is false. `null` is Kong's default.
+fn is_false(node: &Node, field: &str) -> bool {
+    node.get(field).and_then(Node::text_or_number).as_deref() == Some("false")
 }
 
 /// True if a plugin of this name is read.
@@ -394,7 +397,7 @@ impl<'a> Gateway<'a> {
             notes.add(Note::at(file, plugin.place.line, name, "this plugin is not imported", instead));
             return notes.read(plugin);
         }
-        let is_off = plugin.get("enabled").is_some() && !plugin.is_true("enabled");
+        let is_off = is_false(plugin, "enabled");
         let is_limit = KINDS.contains(&name);
         if !is_limit && (is_off || !is_read(name)) {
             return;
@@ -503,7 +506,7 @@ impl<'a> Gateway<'a> {
     /// True if Kong does not know a route because its service is off.
     fn is_off(&self, route: usize) -> bool {
         let service = self.services_of.get(route).copied().flatten().and_then(|of| self.services.get(of));
-        service.is_some_and(|(_, service)| service.get("enabled").is_some() && !service.is_true("enabled"))
+        service.is_some_and(|(_, service)| is_false(service, "enabled"))
     }
 
     /// The name of the service or the route that the requests of a plugin have; none if they have no service.
