@@ -15,7 +15,7 @@ use super::Arguments;
 pub(super) fn run(arguments: &Arguments, file: &Path, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.in_region.load(file)?;
     let (mut all, is_partial) = of_all(&config, arguments.policy.as_deref(), || arguments.place.connect())?;
-    all.retain(|used| used.percent() > 0);
+    all.retain(|used| used.units > 0);
     all.sort_by(|a, b| {
         (Reverse(a.percent()), &a.subject, &a.limit).cmp(&(Reverse(b.percent()), &b.subject, &b.limit))
     });

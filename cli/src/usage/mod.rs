@@ -17,6 +17,7 @@ use super::store::{Place, Redis};
 use super::subject::{Selection, State, Subject};
 use super::{Ended, Failure, Found, date, failed, tell, words};
 use weir::config::Config;
+use weir::limit::Limit;
 use weir::policy::key::tag_of;
 use weir::time::Micros;
 
@@ -67,6 +68,8 @@ pub(super) struct Used {
     pub quota: u64,
     /// The time until the limit is full again; for permits the longest time.
     pub reset: Micros,
+    /// True if the units are permits. A worker renews those of requests that run.
+    are_permits: bool,
 }
 
 impl Used {
@@ -116,6 +119,7 @@ pub(super) fn of(subject: &Subject<'_>, redis: &mut Redis) -> Result<Vec<Used>, 
         left: limit.left,
         quota: limit.in_force.quota(),
         reset: limit.reset,
+        are_permits: matches!(limit.in_force, Limit::Concurrency(_)),
     });
     Ok(limits.collect())
 }
@@ -250,10 +254,10 @@ fn table(all: &[Used]) -> String {
     }
     let head = ["POLICY", "SUBJECT", "LIMIT", "USED", "OF", "SHARE", "FULL AGAIN"].map(String::from);
     let row = |used: &Used| {
-        let again = if used.reset == Micros::ZERO {
-            String::from("-")
-        } else {
-            format!("in {}", words::span(used.reset))
+        let again = match used.reset {
+            Micros::ZERO => String::from("-"),
+            _ if used.are_permits => String::from("when its requests end"),
+            rest => format!("in {}", words::span(rest)),
         };
         [
             used.policy.clone(),
