@@ -24,10 +24,12 @@ use super::region::{Counted, InRegion, counted_here, elsewhere};
 use super::sample::RequestFlags;
 use super::{Ended, Failure, failed, request, tell, words};
 use weir::config::Config;
-use weir::policy::subject::SubjectPart;
+use weir::policy::subject::{Source, SubjectPart};
 use weir::policy::{Check, Policy, Ruling, key};
+use weir::request::client_ip::{Network, connection};
 use weir::script::Plan;
 use weir::script::records;
+use weir::time::Micros;
 
 /// The subject that a command applies to.
 #[derive(Args, Clone)]
@@ -221,6 +223,20 @@ fn unescaped(text: &str) -> Option<Vec<u8>> {
     Some(value)
 }
 
+/// The value of a part as requests have it; `None` if that is not known.
+fn spelled(part: &SubjectPart, value: Vec<u8>) -> Option<Vec<u8>> {
+    Some(match &part.source {
+        Source::ClientAddress { ipv4_prefix, ipv6_prefix } => {
+            let client = connection(&value)?;
+            let prefix = if client.is_ipv4() { *ipv4_prefix } else { *ipv6_prefix };
+            Network::around(client, prefix).to_string().into_bytes()
+        }
+        Source::Host => value.to_ascii_lowercase(),
+        Source::Method => value.to_ascii_uppercase(),
+        _ => part.normalize.apply(value.into())?.into_owned(),
+    })
+}
+
 /// A value as a key has it.
 fn escaped(value: &[u8]) -> String {
     let mut tag = key::Tag::new("");
@@ -261,9 +277,8 @@ impl<'a> Subject<'a> {
                 ));
             }
             let each = texts.iter().zip(parts).map(|(text, part)| {
-                let value = unescaped(text);
-                let normal = value.and_then(|value| Some(escaped(&part.normalize.apply(value.into())?)));
-                normal.unwrap_or_else(|| (*text).to_owned())
+                let value = unescaped(text).and_then(|value| spelled(part, value));
+                value.map_or_else(|| (*text).to_owned(), |value| escaped(&value))
             });
             let normal = each.collect::<Vec<_>>().join("|");
             let is_other = normal != subject && normal.len() <= key::LONGEST_SUBJECT;
@@ -295,7 +310,9 @@ impl<'a> Subject<'a> {
     /// Says within which time every worker sees the change in Redis, and in which regions nothing has changed.
     fn delay(&self) -> String {
         let ttl = self.config.store.denial_ttl;
-        let delay = format!("Workers see the change within {}.", words::span(ttl.plus(ttl)));
+        // A worker with a lease of the subject does not ask Redis.
+        let lease = self.policy.lease.map_or(Micros::ZERO, |lease| lease.duration);
+        let delay = format!("Workers see the change within {}.", words::span(ttl.plus(ttl).max(lease)));
         let apart = self.counted().and_then(|counted| Some((counted.region(), counted.apart()?)));
         match apart {
             Some((region, others)) => format!(
