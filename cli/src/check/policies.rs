@@ -102,7 +102,7 @@ fn conditions(config: &Config) -> Vec<(String, &Condition)> {
     all
 }
 
-/// The part that a client has to send to meet the condition, if any value will do.
+/// The part that a client has to send to meet the condition, if any value will do, or one that it guesses.
 fn chosen(condition: &Condition) -> Option<String> {
     match condition {
         Condition::All(all) => match all.as_slice() {
@@ -111,11 +111,25 @@ fn chosen(condition: &Condition) -> Option<String> {
         },
         Condition::Any(any) => any.iter().find_map(chosen),
         Condition::Header(name, _) if name == "user-agent" => Some(format!("such a header {name}")),
-        Condition::Header(name, ValueTest::Present) if !is_of_envoy(name) => Some(format!("a header {name}")),
-        Condition::Cookie(name, ValueTest::Present) => Some(format!("a cookie {}", name.escape_ascii())),
-        Condition::Query(name, _, ValueTest::Present) => {
-            Some(format!("a query parameter {}", name.escape_ascii()))
+        Condition::Header(name, test) if !is_of_envoy(name) => {
+            guessed(test).map(|a| format!("{a} header {name}"))
         }
+        Condition::Cookie(name, test) => guessed(test).map(|a| format!("{a} cookie {}", name.escape_ascii())),
+        Condition::Query(name, _, test) => {
+            guessed(test).map(|a| format!("{a} query parameter {}", name.escape_ascii()))
+        }
+        _ => None,
+    }
+}
+
+/// `a` if any value meets the test, `such a` if a short one does: `true`, `1`, `admin`.
+fn guessed(test: &ValueTest) -> Option<&'static str> {
+    let is_short = |text: &Vec<u8>| text.len() < 8;
+    match test {
+        ValueTest::Present => Some("a"),
+        ValueTest::Exact(text) if is_short(text) => Some("such a"),
+        ValueTest::In(texts) if texts.iter().any(is_short) => Some("such a"),
+        ValueTest::Normalized(_, test) => guessed(test),
         _ => None,
     }
 }
@@ -334,8 +348,16 @@ fn refuses<'a>(policy: &Policy, tier: &'a Tier, cost: u64) -> Option<(&'a str, u
     let plan = tier.plan_at(policy.scale.as_ref().map_or(1, |scale| scale.min));
     let limits = plan.limits();
     let now = Micros::from_secs(1_700_000_000);
-    let answer = Subject::default().check(limits, None, now, Ask::new(1, cost));
+    // The requests of the last class that there are.
+    let all = Condition::All(Vec::new());
+    let class = policy.priority.iter().position(|(when, _)| covers(when, &all));
+    let ask = Ask { kept_percent: policy.kept_from(class), ..Ask::new(1, cost) };
+    let answer = Subject::default().check(limits, None, now, ask);
     let never = answer.limits.iter().position(|limit| limit.retry_after == RetryAfter::Never)?;
+    let most = |limit: &Limit| match limit.kept(ask) {
+        0 => most(limit),
+        kept => limit.quota().saturating_sub(kept),
+    };
     Some((tier.views.get(never)?.name(), limits.get(never).map_or(0, most)))
 }
 
@@ -476,10 +498,11 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
         for tier in &policy.tiers.tiers {
             let Some((limit, quota)) = refuses(policy, tier, units) else { continue };
             let tier = if tier.name.is_empty() { String::new() } else { format!(" of tier {:?}", tier.name) };
+            let class = if policy.priority.is_empty() { "" } else { " without a higher class" };
             found.push(warning(
                 code::IMPOSSIBLE_COST,
                 path.clone(),
-                format!("{who} costs {units}, and can never pass: limit {limit:?}{tier} never grants more than {quota}"),
+                format!("{who} costs {units}, and can never pass{class}: limit {limit:?}{tier} never grants more than {quota}"),
                 format!("Write a cost of at most {quota}, or a larger limit"),
             ));
             break;
