@@ -211,10 +211,18 @@ fn is_same(field: &str, one: &Value, other: &Value) -> bool {
             one == other || duration(one).is_some_and(|span| Some(span) == duration(other))
         }
         (Value::String(text), Value::Number(number)) | (Value::Number(number), Value::String(text)) => {
-            *text == number.to_string()
+            *text == number.to_string() || count(text).is_some_and(|count| number.as_u64() == Some(count))
         }
         _ => one == other,
     }
+}
+
+/// A count that is written as text: `10k`, `50_000`.
+fn count(text: &str) -> Option<u64> {
+    let multiples = [('k', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
+    let multiple = multiples.iter().find_map(|(letter, times)| Some((text.strip_suffix(*letter)?, *times)));
+    let (digits, times) = multiple.unwrap_or((text, 1_u64));
+    digits.replace('_', "").parse::<u64>().ok()?.checked_mul(times)
 }
 
 /// A value without its secrets.

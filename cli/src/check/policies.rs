@@ -348,17 +348,17 @@ fn refuses<'a>(policy: &Policy, tier: &'a Tier, cost: u64) -> Option<(&'a str, u
     let plan = tier.plan_at(policy.scale.as_ref().map_or(1, |scale| scale.min));
     let limits = plan.limits();
     let now = Micros::from_secs(1_700_000_000);
-    // The requests of the last class that there are.
+    // Most is kept from requests of no class, or of the last class if each request has one.
     let all = Condition::All(Vec::new());
     let class = policy.priority.iter().position(|(when, _)| covers(when, &all));
     let ask = Ask { kept_percent: policy.kept_from(class), ..Ask::new(1, cost) };
     let answer = Subject::default().check(limits, None, now, ask);
     let never = answer.limits.iter().position(|limit| limit.retry_after == RetryAfter::Never)?;
-    let most = |limit: &Limit| match limit.kept(ask) {
+    let granted = |limit: &Limit| match limit.kept(ask) {
         0 => most(limit),
         kept => limit.quota().saturating_sub(kept),
     };
-    Some((tier.views.get(never)?.name(), limits.get(never).map_or(0, most)))
+    Some((tier.views.get(never)?.name(), limits.get(never).map_or(0, granted)))
 }
 
 /// The most that a limit grants one request.

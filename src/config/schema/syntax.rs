@@ -206,7 +206,7 @@ pub fn day_span(text: &str) -> Option<(u16, u16)> {
 /// A span of a day.
 pub static DAY_SPAN: Syntax = Syntax {
     name: "day_span",
-    allowed: "two times of a day, from `00:00` to `24:00`, such as `09:00-17:30` or `22:00-06:00`",
+    allowed: "two different times from `00:00` to `24:00`, such as `09:00-17:30` or `22:00-06:00`",
     pattern: "^([01][0-9]|2[0-3]):[0-5][0-9]-(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$",
     max: 11,
     number: None,
