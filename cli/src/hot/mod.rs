@@ -40,7 +40,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "weir", value_parser = prefix)]
     prefix: String,
     /// Print a line for each subject: `{"policy", "subject", "denials", "of", "skipped", "last", "outcome", "limit"}`. A denial without a
-    /// subject has `reason` instead.
+    /// subject has `reason` instead. With `--used`: `{"policy", "subject", "limit", "used_percent", "remaining", "quota"}`.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
