@@ -29,7 +29,8 @@ pub fn covers(wide: &Condition, narrow: &Condition) -> bool {
         | (Condition::Path(PathTest::Prefix(prefix)), Condition::Path(PathTest::Exact(path, _))) => {
             is_below(path, prefix)
         }
-        _ => describe::condition(wide) == describe::condition(narrow),
+        // In words, conditions with another `normalize` or `trailing_slash` are the same.
+        _ => format!("{wide:?}") == format!("{narrow:?}"),
     }
 }
 
