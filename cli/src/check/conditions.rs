@@ -114,7 +114,9 @@ fn among(leaves: &[&Condition]) -> Option<String> {
             ));
         }
     }
-    None
+    let all = Condition::All(Vec::new());
+    let never = leaves.iter().find(|leaf| matches!(leaf, Condition::Not(not) if covers(not, &all)));
+    never.map(|never| format!("no request meets ({})", describe::condition(never)))
 }
 
 /// True if no request meets both.
