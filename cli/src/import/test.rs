@@ -668,14 +668,15 @@ fn halves(pattern: &str) -> Option<[String; 2]> {
         }
     }
     let (_, ends) = open.pop().filter(|_| open.is_empty())?;
-    let has_flags = || pattern.split("(?").skip(1).any(|group| !group.starts_with([':', '<', 'P']));
     let (from, to, ends) = if ends.is_empty() {
         groups.into_iter().max_by_key(|(.., ends)| ends.len())?
-    } else if has_flags() {
-        return None;
     } else {
         (0, pattern.len(), ends)
     };
+    // Flags in an alternative hold in those behind it, too.
+    if pattern.get(from..to)?.split("(?").skip(1).any(|group| !group.starts_with([':', '<', 'P'])) {
+        return None;
+    }
     let half = *ends.get(ends.len() / 2)?;
     // What begins a group that does not count, or has a name.
     let inner = pattern.get(from..half)?;
@@ -796,6 +797,15 @@ mod tests {
             "b{2}", ".*", "a?", "x*", "b+", "(?i:A)", "/|a",
         ]);
         prop::collection::vec(piece, 1..5).prop_map(|pieces| pieces.concat())
+    }
+
+    #[test]
+    fn an_expression_is_split_unless_flags_are_among_its_alternatives() {
+        for (pattern, is_split) in
+            [("x(a|b)", true), ("(?i)x(a|b)", true), ("x((?i)a|b)", false), ("a|(?i)b", false)]
+        {
+            assert_eq!(halves(pattern).is_some(), is_split, "{pattern}");
+        }
     }
 
     #[test]

@@ -157,14 +157,20 @@ impl<'a> Level<'a> {
         let server = level.server.as_ref().map(|server| server.block).unwrap_or_default();
         level.moved = server.iter().chain(block).flat_map(rewrites).collect();
         if let Some(files) = block.iter().find(|directive| directive.name == "try_files") {
-            level = level.without_files(files, 0, notes);
+            level = level.without_files(files, 0, false, notes);
         }
         level.note_sent(notes);
         level
     }
 
-    /// Returns the settings where `try_files` sends requests on.
-    fn without_files(mut self, files: &'a Directive, depth: usize, notes: &mut Notes) -> Self {
+    /// Returns the settings where `try_files` sends requests on, after they were sent so often. `is_page`: they came from an `error_page`.
+    fn without_files(
+        mut self,
+        files: &'a Directive,
+        depth: usize,
+        is_page: bool,
+        notes: &mut Notes,
+    ) -> Self {
         let place = files.arguments.last().map(String::as_str).unwrap_or_default();
         let leads_nowhere = |server: &Rc<Server<'_>>| {
             !place.starts_with('=') && has_limits(server.block) && server.blocks_of(place).is_none()
@@ -173,7 +179,7 @@ impl<'a> Level<'a> {
             let why = "weir cannot tell to which location its last place leads, so limits there do not apply";
             notes.add(Note::new(files, why, "Write a policy for the paths that come to it"));
         }
-        let target = self.target(place, depth, false, notes);
+        let target = self.target(place, depth, is_page, notes);
         let Some(target) = target.filter(|target| !target.answers) else { return self };
         // The first location that limits a request is the one that counts.
         let (takes_requests, takes_connections) = self.takes(&target);
@@ -268,6 +274,7 @@ impl<'a> Level<'a> {
         let server = self.server.as_ref()?;
         let blocks = server.blocks_of(folder)?;
         let is_other = |directive: &Directive| match directive.name.as_str() {
+            "return" => true,
             "try_files" => !directive.arguments.iter().any(|place| place.ends_with('/')),
             name => PROXIES.contains(&name),
         };
@@ -310,10 +317,15 @@ impl<'a> Level<'a> {
         let last = blocks.last().copied().unwrap_or_default();
         level.gone = answered_at(last, place, depth, is_page);
         level.moved = last.iter().flat_map(rewrites).collect();
+        level.server.clone_from(&self.server);
+        // nginx looks for a page once.
+        let status = of_all(last).and_then(bare_status).filter(|_| !is_page);
+        if let Some(page) = status.and_then(|status| level.answered_by(status, notes)) {
+            return Some(page);
+        }
         let files = last.iter().find(|next| next.name == "try_files");
         if let Some(files) = files.filter(|_| depth < MAX_SENT && !level.answers) {
-            level.server.clone_from(&self.server);
-            level = level.without_files(files, depth.saturating_add(1), notes);
+            level = level.without_files(files, depth.saturating_add(1), is_page, notes);
         }
         Some(Self { server: self.server.clone(), internal: false, ..level })
     }
