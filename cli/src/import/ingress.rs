@@ -39,7 +39,7 @@ const MULTIPLIER: u64 = 5;
 const MAX_NUMBER: u64 = i32::MAX as u64;
 
 /// The reaction of the controller to a limit or a network that it cannot read.
-const REFUSES: &str = "the controller takes no limits of this Ingress, and since 1.10 nothing of it";
+const REFUSES: &str = "since 1.12 the controller takes nothing of this Ingress";
 
 /// A value that the controller cannot read.
 struct Refused;
@@ -222,6 +222,7 @@ impl<'a> Object<'a> {
     /// The directives of a snippet, at their places in the file of this text.
     fn snippet(&self, text: &str, name: &str, value: &Node, notes: &mut Notes) -> Vec<Directive> {
         let Some(inner) = value.text() else { return Vec::new() };
+        notes.read(value);
         match parse(inner, self.file) {
             Ok(mut directives) => {
                 let origin = value.origin.unwrap_or(Origin::Other);
@@ -542,7 +543,8 @@ impl<'a> Object<'a> {
 fn misspelt(name: &str) -> Option<(&'static str, String)> {
     let lower = name.to_ascii_lowercase();
     let names = LIMITS.into_iter().chain(["limit-rate", "limit-rate-after"]);
-    let meant = nearest(&lower, names).map(|meant| format!(" (did you mean {meant:?}?)"));
+    let longer = names.clone().find(|known| known.starts_with(lower.as_str())).map(str::to_owned);
+    let meant = longer.or_else(|| nearest(&lower, names)).map(|meant| format!(" (did you mean {meant:?}?)"));
     let is_like = meant.is_some() || ["limit", "rps", "rpm", "burst"].iter().any(|word| lower.contains(word));
     let instead = format!("Correct its name{}", meant.unwrap_or_default());
     is_like.then_some(("the controller has no such annotation, so it limits nothing", instead))
@@ -558,7 +560,7 @@ fn elsewhere(name: &str, value: &Node) -> Option<(&'static str, &'static str)> {
             Some(("it slows down responses, which weir does not do", "Use Envoy's filter bandwidth_limit"))
         }
         _ if name.starts_with("global-rate-limit") => Some((
-            "the controller has it no more since 1.10, and it is not imported",
+            "the controller has it no more since 1.12, and it is not imported",
             "Write a policy with `fixed_window`: it counts over all proxies",
         )),
         _ if name.ends_with("-snippet") && has_limits => Some((

@@ -315,8 +315,14 @@ pub fn is_limit(name: &str) -> bool {
     !letters.starts_with("xratelimit") && LIMITS.iter().any(|word| letters.contains(word))
 }
 
-/// True if a string is an object in which something limits requests.
+/// True if a string is an object in which something limits requests, or has directives of nginx that do.
 fn is_configuration(text: &str) -> bool {
+    let is_directive = |part: &str| {
+        ["limit_req", "limit_conn"].iter().any(|name| part.trim_start().starts_with(*name))
+    };
+    if text.contains(';') && text.split(['\n', ';', '{']).any(is_directive) {
+        return true;
+    }
     let is_long = text.contains('\n') || text.starts_with('{');
     if !is_long || !is_limit(text) {
         return false;
