@@ -46,7 +46,10 @@ pub fn servers<'a>(http: &'a [Directive], around: &Level<'a>, notes: &mut Notes)
                 at_once(block, &level, &all, true, &mut blocks, notes);
                 by_prefix(block, &level, &all, true, &mut blocks, notes);
             }
-            add(level.own(block, notes), all, &mut blocks);
+            // A `location /` leaves nothing to the server itself.
+            if blocks.iter().all(|(test, _)| *test != Test::Always) {
+                add(level.own(block, notes), all, &mut blocks);
+            }
             Server { directive, hosts, blocks }
         })
         .collect()
