@@ -690,9 +690,9 @@ pub fn subject(key: &[Part], is_alone: bool) -> Subject {
         let mut whole = Map::new();
         match source {
             Source::Part(kind, settings) => {
-                is_sure |= kind != "tls_subject";
+                is_sure = true;
                 whole.set(kind, settings);
-                if kind == "tls_subject" && variables == 1 {
+                if kind == "tls_subject" && key.len() == 1 {
                     whole.set("on_missing", "skip");
                 }
             }
