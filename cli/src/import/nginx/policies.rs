@@ -156,10 +156,7 @@ impl Scope<'_> {
                 keys.push(key);
             }
         }
-        if keys.is_empty() {
-            let why = "the key of its zone is always empty, so nginx counts nothing";
-            return notes.add(Note::new(self.rule.directive, why, ""));
-        }
+        let before = names.len();
         let of = |key: &[Part]| Test::first_match(cases.iter().map(|(test, other)| (test, other == key)));
         let ends_empty = cases.last().is_some_and(|(_, key)| key.is_empty());
         for key in &keys {
@@ -216,6 +213,10 @@ impl Scope<'_> {
             }
             policies.push(policy.into());
             names.push(name);
+        }
+        if names.len() == before {
+            let why = "the key of its zone is always empty, so nginx counts nothing";
+            notes.add(Note::new(self.rule.directive, why, ""));
         }
     }
 

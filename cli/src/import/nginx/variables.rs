@@ -517,6 +517,9 @@ pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
             let why = || format!("nginx compares texts, and no ${variable} is this one");
             address.map(|address| Test::Address(vec![address])).ok_or_else(why)
         }
+        "request_method" if text.contains(|next: char| !next.is_ascii_alphabetic() && !"-_".contains(next)) => {
+            Ok(Test::NEVER)
+        }
         "request_method" => Ok(Test::Method(vec![text.to_ascii_uppercase()])),
         "host" => Ok(host_test(text, false)),
         "http_host" => Ok(of_request("host", format!("(?i){}", escaped(text)))),
@@ -569,8 +572,10 @@ pub fn is_set_test(variable: &str) -> Option<Test> {
 /// A name of a host, as servers and maps have it.
 pub fn host_test(name: &str, has_wildcards: bool) -> Test {
     let name = name.to_ascii_lowercase();
-    // Clients send international names as `xn--…`.
-    if !name.is_ascii() || name.starts_with('[') && !name.ends_with(']') {
+    // Clients send international names as `xn--…`, and to nginx neither a port nor a dot at the end is a part of the host.
+    let has_more = if name.starts_with('[') { !name.ends_with(']') } else { name.contains(':') };
+    let is_own = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
+    if has_more || name.ends_with('.') || !name.bytes().all(is_own) {
         return Test::NEVER;
     }
     if has_wildcards {
