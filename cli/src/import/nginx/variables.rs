@@ -517,10 +517,11 @@ pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
             let why = || format!("nginx compares texts, and no ${variable} is this one");
             address.map(|address| Test::Address(vec![address])).ok_or_else(why)
         }
-        "request_method" if text.contains(|next: char| !next.is_ascii_alphabetic() && !"-_".contains(next)) => {
-            Ok(Test::NEVER)
+        "request_method" => {
+            let is_own = |next: char| next.is_ascii_alphabetic() || "-_".contains(next);
+            let method = Test::Method(vec![text.to_ascii_uppercase()]);
+            Ok(if text.chars().all(is_own) { method } else { Test::NEVER })
         }
-        "request_method" => Ok(Test::Method(vec![text.to_ascii_uppercase()])),
         "host" => Ok(host_test(text, false)),
         "http_host" => Ok(of_request("host", format!("(?i){}", escaped(text)))),
         "uri" | "document_uri" => Ok(Test::Path(if has_letters {
