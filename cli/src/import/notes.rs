@@ -317,9 +317,8 @@ pub fn is_limit(name: &str) -> bool {
 
 /// True if a string is an object in which something limits requests, or has directives of nginx that do.
 fn is_configuration(text: &str) -> bool {
-    let is_directive = |part: &str| {
-        ["limit_req", "limit_conn"].iter().any(|name| part.trim_start().starts_with(*name))
-    };
+    let is_directive =
+        |part: &str| ["limit_req", "limit_conn"].iter().any(|name| part.trim_start().starts_with(*name));
     if text.contains(';') && text.split(['\n', ';', '{']).any(is_directive) {
         return true;
     }

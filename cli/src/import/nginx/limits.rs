@@ -164,13 +164,7 @@ impl<'a> Level<'a> {
     }
 
     /// Returns the settings where `try_files` sends requests on, after they were sent so often. `is_page`: they came from an `error_page`.
-    fn without_files(
-        mut self,
-        files: &'a Directive,
-        depth: usize,
-        is_page: bool,
-        notes: &mut Notes,
-    ) -> Self {
+    fn without_files(mut self, files: &'a Directive, depth: usize, is_page: bool, notes: &mut Notes) -> Self {
         let place = files.arguments.last().map(String::as_str).unwrap_or_default();
         let leads_nowhere = |server: &Rc<Server<'_>>| {
             !place.starts_with('=') && has_limits(server.block) && server.blocks_of(place).is_none()
