@@ -150,6 +150,14 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut hosts = BTreeMap::from([("", all_others)]);
     for ingress in ingresses {
         ingress.note_others(&mut notes);
+        if ingress.root.get("spec").is_none() {
+            for (name, (line, _)) in LIMITS.iter().filter_map(|name| Some((name, ingress.setting(name)?))) {
+                let why = "its Ingress has no `spec`, so it limits nothing here";
+                let instead = "If this is a patch, import what `kubectl kustomize` prints";
+                notes.add(Note::at(ingress.file, line, name, why, instead));
+            }
+            continue;
+        }
         if ingress.is_true("canary") {
             continue;
         }
