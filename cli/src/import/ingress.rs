@@ -151,10 +151,13 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     for ingress in ingresses {
         ingress.note_others(&mut notes);
         if ingress.root.get("spec").is_none() {
-            for (name, (line, _)) in LIMITS.iter().filter_map(|name| Some((name, ingress.setting(name)?))) {
-                let why = "its Ingress has no `spec`, so it limits nothing here";
-                let instead = "If this is a patch, import what `kubectl kustomize` prints";
-                notes.add(Note::at(ingress.file, line, name, why, instead));
+            for (annotation, place, value) in ingress.annotations() {
+                let Some(name) = annotation.strip_prefix(PREFIX) else { continue };
+                if LIMITS.contains(&name) || value.text().is_some_and(|text| text.contains("limit_")) {
+                    let why = "its Ingress has no `spec`, so it limits nothing here";
+                    let instead = "If this is a patch, import what `kubectl kustomize` prints";
+                    notes.add(Note::at(ingress.file, place.line, name, why, instead));
+                }
             }
             continue;
         }
