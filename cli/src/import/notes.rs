@@ -149,7 +149,11 @@ impl Notes {
         let are_annotations = around == "annotations";
         let kind = node.text_of("kind");
         if is_limit(kind) || kind == "BackendTrafficPolicy" && node.at(&["spec", "rateLimit"]).is_some() {
-            return self.add(rest(file, node.place.line, kind));
+            // NGINX Gateway Fabric and others have a kind of this name, too.
+            let api = node.text_of("apiVersion");
+            let is_other = kind == "RateLimitPolicy" && !api.is_empty() && !api.contains("kuadrant.io");
+            let what = if is_other { format!("{api} {kind}") } else { kind.to_owned() };
+            return self.add(rest(file, node.place.line, &what));
         }
         if let Some((line, name)) = patched(node) {
             if OTHERS.iter().any(|end| name.ends_with(end)) {
