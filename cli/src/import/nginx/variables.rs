@@ -713,7 +713,11 @@ pub fn subject(key: &[Part], is_alone: bool) -> Subject {
                 if variables == 1 && variables == key.len() {
                     whole.set("on_missing", "skip");
                 }
-                may_miss.push(filled(kind, settings));
+                if name == "request_uri" {
+                    is_sure = true;
+                } else {
+                    may_miss.push(filled(kind, settings));
+                }
             }
         }
         parts.push(Tree::from(whole));
