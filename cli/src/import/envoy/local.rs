@@ -7,8 +7,8 @@ use super::super::Object;
 use super::super::notes::{Note, Notes};
 use super::super::ratelimit::{
     Change, Proxies, Scope, changes_filter, chooser, clusters, is_where, note_chosen, note_cluster,
-    note_differences, note_other, note_patched, note_selector, note_unreadable, number, only_cluster, percent,
-    rank, replaced_filter, routes, typed,
+    note_differences, note_other, note_patched, note_selector, note_unreadable, number, only_cluster,
+    percent, rank, replaced_filter, routes, typed,
 };
 use super::super::status::of_rejections;
 use super::super::test::Test;

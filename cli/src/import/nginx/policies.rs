@@ -215,7 +215,8 @@ impl Scope<'_> {
             names.push(name);
         }
         if names.len() == before {
-            let why = "the key of its zone is always empty, so nginx counts nothing";
+            let why =
+                "weir knows no request for which the key of its zone has a value, so it is not imported";
             notes.add(Note::new(self.rule.directive, why, ""));
         }
     }

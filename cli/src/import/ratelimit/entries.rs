@@ -143,7 +143,9 @@ impl Source {
                 let found = exact.or_else(begins).map(|network| Test::Address(vec![network]));
                 found.ok_or_else(|| {
                     if is_wild {
-                        return String::from("weir knows `*` only in place of the last numbers of an address");
+                        return String::from(
+                            "weir knows `*` only in place of the last numbers of an address",
+                        );
                     }
                     format!(
                         "the service compares texts, and Envoy never sends {value:?}, so it has no effect"
