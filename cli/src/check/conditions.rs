@@ -116,7 +116,10 @@ fn among(leaves: &[&Condition]) -> Option<String> {
     }
     let all = Condition::All(Vec::new());
     let never = leaves.iter().find(|leaf| matches!(leaf, Condition::Not(not) if covers(not, &all)));
-    never.map(|never| format!("no request meets ({})", describe::condition(never)))
+    never.map(|never| {
+        let never = describe::condition(never);
+        format!("no request that can be read in one way only meets ({never})")
+    })
 }
 
 /// True if no request meets both.

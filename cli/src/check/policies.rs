@@ -50,7 +50,7 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
     batches(config, &mut found);
     for (path, condition) in conditions(config) {
         if let Some(reason) = contradiction(condition) {
-            let advice = "If one condition is enough, write them under `any`";
+            let advice = "Remove it, or write conditions of which one is enough under `any`";
             found.push(warning(code::IMPOSSIBLE_MATCH, path.clone(), reason, advice));
         }
         if let Some(part) = (!authenticates && path.contains("exempt[")).then(|| chosen(condition)).flatten()
@@ -338,8 +338,9 @@ fn trust(config: &Config, names_header: bool, found: &mut Vec<Finding>) {
     }
 }
 
-/// The first limit of a tier that never grants so many units: its name, and what it grants at most.
-fn refuses<'a>(policy: &Policy, tier: &'a Tier, cost: u64) -> Option<(&'a str, u64)> {
+/// The first limit of a tier that never grants so many units: its name, what it grants at most, and to whom. So many percent of it are kept for
+/// other classes.
+fn refuses<'a>(policy: &Policy, tier: &'a Tier, cost: u64, kept: u8) -> Option<(&'a str, u64, &'static str)> {
     // Where a subject may have limits of its own, one of them may be large enough.
     if tier.plan.overrides() == Overrides::Read {
         return None;
@@ -348,17 +349,16 @@ fn refuses<'a>(policy: &Policy, tier: &'a Tier, cost: u64) -> Option<(&'a str, u
     let plan = tier.plan_at(policy.scale.as_ref().map_or(1, |scale| scale.min));
     let limits = plan.limits();
     let now = Micros::from_secs(1_700_000_000);
-    // Most is kept from requests of no class, or of the last class if each request has one.
-    let all = Condition::All(Vec::new());
-    let class = policy.priority.iter().position(|(when, _)| covers(when, &all));
-    let ask = Ask { kept_percent: policy.kept_from(class), ..Ask::new(1, cost) };
-    let answer = Subject::default().check(limits, None, now, ask);
-    let never = answer.limits.iter().position(|limit| limit.retry_after == RetryAfter::Never)?;
-    let granted = |limit: &Limit| match limit.kept(ask) {
-        0 => most(limit),
-        kept => limit.quota().saturating_sub(kept),
-    };
-    Some((tier.views.get(never)?.name(), limits.get(never).map_or(0, granted)))
+    [(0, ""), (kept, " without a higher class")].into_iter().find_map(|(kept_percent, whose)| {
+        let ask = Ask { kept_percent, ..Ask::new(1, cost) };
+        let answer = Subject::default().check(limits, None, now, ask);
+        let never = answer.limits.iter().position(|limit| limit.retry_after == RetryAfter::Never)?;
+        let granted = |limit: &Limit| match limit.kept(ask) {
+            0 => most(limit),
+            kept => limit.quota().saturating_sub(kept),
+        };
+        Some((tier.views.get(never)?.name(), limits.get(never).map_or(0, granted), whose))
+    })
 }
 
 /// The most that a limit grants one request.
@@ -370,9 +370,9 @@ fn most(limit: &Limit) -> u64 {
 fn costs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     let mut reached = true;
     let everything = Condition::All(Vec::new());
-    for (place, (_, cost)) in policy.costs.iter().enumerate() {
+    for (place, (when, cost)) in policy.costs.iter().enumerate() {
         if reached {
-            cost_passes(policy, cost, format!("{at}.costs[{place}].cost"), found);
+            cost_passes(policy, (when, cost), format!("{at}.costs[{place}].cost"), found);
         } else {
             let reason = "no request comes to this case, because all of its requests meet an earlier one";
             let path = format!("{at}.costs[{place}]");
@@ -383,7 +383,7 @@ fn costs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
         reached = !policy.costs.iter().take(next).any(|(earlier, _)| covers(earlier, of_next));
     }
     if reached {
-        cost_passes(policy, &policy.cost, format!("{at}.cost"), found);
+        cost_passes(policy, (&everything, &policy.cost), format!("{at}.cost"), found);
     }
     let settled = policy.settle.cases.iter().enumerate();
     for (place, case) in settled {
@@ -451,14 +451,21 @@ fn reservation(policy: &Policy, units: u64, path: &str, found: &mut Vec<Finding>
     }
 }
 
-fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Finding>) {
+/// Warns of costs that no limit ever grants. Requests that meet `when` have this cost, unless they meet an earlier condition.
+fn cost_passes(policy: &Policy, (when, cost): (&Condition, &Cost), path: String, found: &mut Vec<Finding>) {
+    // Behind other conditions, the class of a request is not known.
+    let is_sure = policy.costs.is_empty() || policy.costs.iter().any(|(of, _)| core::ptr::eq(of, when));
+    let is_in = |class: &Condition| covers(class, when) || covers(class, &policy.matcher);
+    let class = policy.priority.iter().position(|(class, _)| is_in(class));
+    let kept = if is_sure { policy.kept_from(class) } else { 0 };
+    let may_pass = |units| policy.tiers.tiers.iter().all(|tier| refuses(policy, tier, units, kept).is_none());
     let (mut cases, fields) = (Vec::new(), |field: &str, kind: &str| format!("{path}.{kind}.{field}"));
     match cost {
         Cost::Constant(units) => cases.push((path.clone(), "a request", *units)),
         Cost::Usage(estimate) => {
             let (who, units) = ("a request whose body cannot be read", estimate.of_unreadable());
             let path = fields("max_output_tokens", "usage");
-            if policy.tiers.tiers.iter().all(|tier| refuses(policy, tier, units).is_none()) {
+            if may_pass(units) {
                 reservation(policy, units, &path, found);
             }
             cases.push((path, who, units));
@@ -483,8 +490,7 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
             cases.push((fields("min", kind), "a request that states a cost", bounds.min));
             cases.push((fields("on_missing", kind), missing, bounds.on_missing));
             // No cost is below `min`: where that is too much already, `max` says nothing new.
-            let may_pass = policy.tiers.tiers.iter().all(|tier| refuses(policy, tier, bounds.min).is_none());
-            let unknown = unknown.filter(|_| may_pass);
+            let unknown = unknown.filter(|_| may_pass(bounds.min));
             let (field, units) = match source {
                 CostSource::ContentLength { on_unknown: Some(units), .. } => {
                     ("on_unknown", (*units).clamp(bounds.min, bounds.max))
@@ -496,13 +502,12 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
     }
     for (path, who, units) in cases {
         for tier in &policy.tiers.tiers {
-            let Some((limit, quota)) = refuses(policy, tier, units) else { continue };
+            let Some((limit, quota, whose)) = refuses(policy, tier, units, kept) else { continue };
             let tier = if tier.name.is_empty() { String::new() } else { format!(" of tier {:?}", tier.name) };
-            let class = if policy.priority.is_empty() { "" } else { " without a higher class" };
             found.push(warning(
                 code::IMPOSSIBLE_COST,
                 path.clone(),
-                format!("{who} costs {units}, and can never pass{class}: limit {limit:?}{tier} never grants more than {quota}"),
+                format!("{who} costs {units}, and can never pass{whose}: limit {limit:?}{tier} never grants more than {quota}"),
                 format!("Write a cost of at most {quota}, or a larger limit"),
             ));
             break;
@@ -512,7 +517,7 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
 
 /// True if Envoy removes this header from what clients send, or writes it itself.
 fn is_of_envoy(name: &str) -> bool {
-    name.starts_with("x-envoy-") || name == "x-forwarded-client-cert"
+    name.starts_with("x-envoy-") || ["x-forwarded-client-cert", "x-forwarded-proto"].contains(&name)
 }
 
 /// A part that the client writes as it likes.

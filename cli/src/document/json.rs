@@ -8,7 +8,8 @@ use super::{Content, Node, Origin, Place, Wrong};
 pub fn parse(text: &str) -> Result<Node, Wrong> {
     // A `Value` bounds the nesting, which `IgnoredAny` does not.
     serde_json::from_str::<Value>(text).map_err(|error| {
-        let mark = if text.starts_with('\u{feff}') { ", behind a byte order mark" } else { "" };
+        let mark =
+            if text.starts_with('\u{feff}') { ", because it begins with a byte order mark" } else { "" };
         let said = format!("$: found no JSON ({error}{mark}), allowed: a JSON object");
         (Place { line: error.line().max(1), column: error.column().max(1) }, said)
     })?;

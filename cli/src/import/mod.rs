@@ -335,7 +335,10 @@ fn note_templates(file: usize, node: &Node, fields: &str, render: &str, notes: &
     for (name, _, value) in node.fields().iter().filter(|(name, ..)| is_read(name)) {
         value.walk(&mut |inner| {
             let text = inner.text().unwrap_or_default();
-            let is_filled = MATCHED.contains(&name.as_str()) && (text.contains("${") || text.contains("{{"));
+            // In an expression, `\{{2}` is two brackets.
+            let marks = text.replace("\\{", "");
+            let is_filled =
+                MATCHED.contains(&name.as_str()) && (marks.contains("${") || marks.contains("{{"));
             if is_filled || is_template(text) {
                 let is_message = MESSAGES.contains(&name.as_str());
                 is_found |= !is_message;

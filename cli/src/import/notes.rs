@@ -322,8 +322,8 @@ pub fn is_limit(name: &str) -> bool {
 /// True if a string is an object in which something limits requests, or has directives of nginx that do.
 fn is_configuration(text: &str) -> bool {
     let is_directive =
-        |part: &str| ["limit_req", "limit_conn"].iter().any(|name| part.trim_start().starts_with(*name));
-    if text.contains(';') && text.split(['\n', ';', '{']).any(is_directive) {
+        |part: &str| matches!(part.split_whitespace().next(), Some("limit_req" | "limit_conn"));
+    if text.contains(';') && text.split(['\n', ';', '{', '}']).any(is_directive) {
         return true;
     }
     let is_long = text.contains('\n') || text.starts_with('{');

@@ -26,7 +26,9 @@ use super::{Ended, Failure, failed, request, tell, words};
 use weir::config::Config;
 use weir::policy::subject::{Source, SubjectPart};
 use weir::policy::{Check, Policy, Ruling, key};
-use weir::request::client_ip::{Network, connection};
+use weir::request::Request;
+use weir::request::client_ip::{Network, Trust, connection};
+use weir::request::sample::Sample;
 use weir::script::Plan;
 use weir::script::records;
 use weir::time::Micros;
@@ -225,13 +227,14 @@ fn unescaped(text: &str) -> Option<Vec<u8>> {
 
 /// The value of a part as requests have it; `None` if that is not known.
 fn spelled(part: &SubjectPart, value: Vec<u8>) -> Option<Vec<u8>> {
+    let (sample, trust) = (Sample::default().header(":authority", &value), Trust::default());
     Some(match &part.source {
         Source::ClientAddress { ipv4_prefix, ipv6_prefix } => {
             let client = connection(&value)?;
             let prefix = if client.is_ipv4() { *ipv4_prefix } else { *ipv6_prefix };
             Network::around(client, prefix).to_string().into_bytes()
         }
-        Source::Host => value.to_ascii_lowercase(),
+        Source::Host => Request::new(&sample, &trust).host().ok()??.to_vec(),
         Source::Method => value.to_ascii_uppercase(),
         _ => part.normalize.apply(value.into())?.into_owned(),
     })
@@ -282,12 +285,8 @@ impl<'a> Subject<'a> {
             });
             let normal = each.collect::<Vec<_>>().join("|");
             let is_other = normal != subject && normal.len() <= key::LONGEST_SUBJECT;
-            let why = if parts.iter().all(|part| part.normalize.is_none()) {
-                String::from("keys spell it in another way")
-            } else {
-                format!("policy {name} has `normalize`")
-            };
-            is_other.then(|| format!("{why}: write --subject '{{{counters}|{normal}}}'"))
+            is_other
+                .then(|| format!("keys spell it in another way: write --subject '{{{counters}|{normal}}}'"))
         };
         let counted = self.config.policies.iter().filter(|policy| policy.counters == counters);
         counted.map(unlike).collect::<Option<Vec<_>>>()?.into_iter().next()
@@ -311,8 +310,10 @@ impl<'a> Subject<'a> {
     fn delay(&self) -> String {
         let ttl = self.config.store.denial_ttl;
         // A worker with a lease of the subject does not ask Redis.
-        let lease = self.policy.lease.map_or(Micros::ZERO, |lease| lease.duration);
-        let delay = format!("Workers see the change within {}.", words::span(ttl.plus(ttl).max(lease)));
+        let counted = self.config.policies.iter().filter(|policy| policy.counters == self.policy.counters);
+        let leases = counted.filter_map(|policy| policy.lease).map(|lease| lease.duration);
+        let delay = leases.fold(ttl.plus(ttl), Micros::max);
+        let delay = format!("Workers see the change within {}.", words::span(delay));
         let apart = self.counted().and_then(|counted| Some((counted.region(), counted.apart()?)));
         match apart {
             Some((region, others)) => format!(

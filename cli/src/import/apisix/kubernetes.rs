@@ -119,15 +119,17 @@ impl<'a> Cluster<'a, '_> {
     /// A list of plugins as APISIX's object, without those that are off. Of two that have one name, the last counts.
     fn plugins(&mut self, of: &Object<'a>, list: &'a [Node]) -> Node {
         let mut fields: Vec<(String, Place, Node)> = Vec::new();
+        // Its name, and its default.
+        let (flag, is_on) = if of.kind() == "GatewayProxy" { ("enabled", false) } else { ("enable", true) };
         for item in list {
             let name = item.text_of("name");
             let (is_limit, place) = (KINDS.contains(&name), item.place_of("name"));
             if is_limit || OTHERS.contains(&name) {
                 self.notes.read(item);
-                self.notes.unread(of.file, item, "name enable enabled config secretRef");
+                self.notes.unread(of.file, item, &format!("name {flag} config secretRef"));
             }
-            let is_on_anyway = of.kind() != "GatewayProxy" && item.get("enable").is_none();
-            if !is_on_anyway && !item.is_true("enable") && !item.is_true("enabled") {
+            let is_set = item.get(flag).and_then(Node::text_or_number).is_some();
+            if if is_set { !item.is_true(flag) } else { !is_on } {
                 if is_limit {
                     self.note(of, place, name, "it is off, so it is not imported", "");
                 }

@@ -32,7 +32,7 @@ const NOT_NEGATIVE: RangeInclusive<u64> = 0..=MAX_UNITS * 1_000;
 /// The lengths of weir's windows, in milliseconds.
 const WINDOW: RangeInclusive<u64> = 1_000..=366 * 86_400_000;
 
-/// The name of a group; without one, the number of the plugin.
+/// The name of a group; without one, the index of the plugin.
 type Group = Result<String, usize>;
 
 /// The policies, while they are made.
@@ -63,10 +63,10 @@ impl<'n> Writer<'n> {
         self.made
     }
 
-    /// The policies of a plugin, which has this number, for these requests.
+    /// The policies of a plugin, which has this index, for these requests.
     pub fn add(
         &mut self,
-        (place, plugin): (usize, &Plugin<'_>),
+        (index, plugin): (usize, &Plugin<'_>),
         (name, comment): (&str, &str),
         (requests, places): (&Test, &Places),
     ) {
@@ -78,18 +78,13 @@ impl<'n> Writer<'n> {
         for rule in rules {
             self.notes.unread(plugin.file, rule, RULE);
             let of = Plugin { config: rule, ..*plugin };
-            let (Some(limit), Some(key)) = (self.limit(&of, plugin), self.key(&of, true, places)) else {
-                has_rest = false;
-                continue;
-            };
+            let key = self.key(&of, true, places);
             has_rest &= key.is_there != Test::Always;
-            made.push(("", limit, key));
+            made.extend(self.limit(&of, plugin).map(|limit| ("", limit, key)));
         }
         if rules.is_empty() {
-            let (Some(limit), Some(key)) = (self.limit(plugin, plugin), self.key(plugin, false, places))
-            else {
-                return;
-            };
+            let Some(limit) = self.limit(plugin, plugin) else { return };
+            let key = self.key(plugin, false, places);
             let others = key.is_there.clone().negated();
             let others = Key { parts: vec![address()], is_there: others, is_unknown: false };
             made.push(("", limit.clone(), key));
@@ -114,7 +109,7 @@ impl<'n> Writer<'n> {
             }
             let kind = (number, parts == [address()]);
             policy.set("subject", parts);
-            if let Some(first) = self.group((place, plugin), kind, &own) {
+            if let Some(first) = self.group((index, plugin), kind, &own) {
                 policy.set("counters", first);
             }
             policy.set("limits", vec![Tree::from(limit)]);
@@ -247,14 +242,14 @@ impl<'n> Writer<'n> {
     }
 
     /// The key by which it counts; `None` if weir does not know it.
-    fn key(&mut self, plugin: &Plugin<'_>, is_rule: bool, places: &Places) -> Option<Key> {
+    fn key(&mut self, plugin: &Plugin<'_>, is_rule: bool, places: &Places) -> Key {
         let config = plugin.config;
         let text = config.text_of("key");
         let text = if text.is_empty() { "remote_addr" } else { text };
         let is_template = is_rule || config.text_of("key_type") == "var_combination";
         if config.text_of("key_type") == "constant" {
             let literal = Map::from([("literal", text.into())]);
-            return Some(Key { parts: vec![literal.into()], is_there: Test::Always, is_unknown: false });
+            return Key { parts: vec![literal.into()], is_there: Test::Always, is_unknown: false };
         }
         let mut names = if is_template { variables(text) } else { vec![(text, false)] };
         if !is_template && text.contains('$') {
@@ -328,18 +323,18 @@ impl<'n> Writer<'n> {
         if key.is_unknown && key.parts.is_empty() {
             key.parts.push(address());
         }
-        Some(key)
+        key
     }
 
     /// Returns the policy whose counters this one shares: the first of its group.
     fn group(
         &mut self,
-        (place, plugin): (usize, &Plugin<'_>),
+        (index, plugin): (usize, &Plugin<'_>),
         kind: (usize, bool),
         name: &str,
     ) -> Option<String> {
         let group = Some(plugin.config.text_of("group")).filter(|name| !name.is_empty());
-        let group = group.map(str::to_owned).ok_or(place);
+        let group = group.map(str::to_owned).ok_or(index);
         let config = plugin.config.json();
         if self.groups.iter().any(|(other, .., of_other)| *other == group && *of_other != config) {
             let why = "APISIX refuses a plugin that differs from another one of its group, so this one counts by itself";

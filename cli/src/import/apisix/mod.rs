@@ -60,7 +60,8 @@ const AUTHENTICATION: [(&str, &str, &str); 8] = [
 
 /// Plugins that answer requests before those that limit: `cors` answers OPTIONS, and the others what they refuse.
 const BEFORE: &str = "cors ip-restriction ua-restriction referer-restriction csrf uri-blocker consumer-restriction acl authz-casbin \
-    authz-casdoor authz-keycloak cas-auth forward-auth jwe-decrypt opa openid-connect request-validation";
+    authz-casdoor authz-keycloak cas-auth chaitin-waf dingtalk-auth fault-injection feishu-auth forward-auth jwe-decrypt mocking opa \
+    openid-connect proxy-cache redirect request-validation saml-auth";
 
 /// The fields that are read of routes and services, beside their plugins, and of plugins that find consumers.
 const READ: &str = "uri uris host hosts remote_addr remote_addrs method methods priority status";
@@ -148,7 +149,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         };
         if !answers(None) && entries.iter().any(is_answered) {
             let why = "APISIX before 3.17 runs it before the `cors` of routes, and so counts OPTIONS";
-            let instead = "For such a version, remove `method: [OPTIONS]` from its `match`";
+            let instead =
+                "For such a version, remove the whole `not` around `method: [OPTIONS]` from its `match`";
             notes.add(Note::at(plugin.file, plugin.place.line, plugin.name, why, instead));
         }
         found.push((*plugin, groups));

@@ -28,11 +28,10 @@ const PLUGIN: &str = "name config _config -class enabled route service protocols
 
 /// The fields of its `config` that are imported.
 pub const READ: &str = "second minute hour day month year limit window_size window_type identifier compound_identifier limit_by header_name path \
-    policy strategy fault_tolerant hide_client_headers error_code error_message sync_rate namespace disable_penalty throttling";
+    policy strategy fault_tolerant hide_client_headers error_code error_message sync_rate namespace disable_penalty";
 
 /// Those that weir handles in its own way. weir's `store` replaces those for Redis.
-const HANDLED: &str =
-    "redis* dictionary_name lock_dictionary_name retry_after_jitter_max=0 enforce_consumer_groups=false";
+const HANDLED: &str = "redis* dictionary_name lock_dictionary_name retry_after_jitter_max=0 enforce_consumer_groups=false throttling";
 
 /// Headers that Kong's authentication writes: they name the consumer.
 const CONSUMER_HEADERS: [&str; 5] = [

@@ -49,7 +49,8 @@ const OTHERS: [&str; 5] = [
 ];
 
 /// Plugins that answer requests before those that limit: `cors` answers preflights, and the others what they refuse.
-const BEFORE: [&str; 6] = ["cors", "bot-detection", "ip-restriction", "acl", "opa", "request-validator"];
+const BEFORE: &str = "cors bot-detection ip-restriction acl opa request-validator jwe-decrypt json-threat-protection xml-threat-protection \
+    injection-protection";
 
 /// Plugins that find consumers, in the order in which they run, and the headers and query parameters in which they look for a credential unless
 /// told otherwise.
@@ -174,14 +175,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                 instead,
             ));
         }
-        let scopes = gateway.scopes(plugin);
-        if scopes.len() > 256 {
-            let why = "Kong counts each of its routes or services apart, and weir has at most 256 policies";
-            let instead = "Write one policy with `{route: {}}` in its `subject`, the name of Envoy's route";
-            let line = plugin.node.place.line;
-            notes.add(Note::at(plugin.file, line, plugin.node.text_of("name"), why, instead));
-        }
-        for apart in scopes {
+        let before = policies.len();
+        for apart in gateway.scopes(plugin) {
             let groups = gateway.groups(number, &entries, apart, &mut notes);
             let scope = gateway.name(plugin, apart);
             let file = files.get(plugin.file).map(|file| file.name.as_str()).unwrap_or_default();
@@ -202,6 +197,12 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             );
             share(plugin, &mut made, &mut shared, &mut notes);
             policies.extend(made);
+        }
+        if policies.len().saturating_sub(before) > 256 {
+            let why = "Kong counts each of its routes or services apart, and weir has at most 256 policies";
+            let instead = "Write one policy with `{route: {}}` in its `subject`, the name of Envoy's route";
+            let line = plugin.node.place.line;
+            notes.add(Note::at(plugin.file, line, plugin.node.text_of("name"), why, instead));
         }
     }
     gateway.note_before(&mut notes);
@@ -281,7 +282,7 @@ fn is_false(node: &Node, field: &str) -> bool {
 
 /// True if a plugin of this name is read.
 fn is_read(name: &str) -> bool {
-    KINDS.contains(&name) || BEFORE.contains(&name) || finds_consumers(name)
+    KINDS.contains(&name) || BEFORE.split(' ').any(|known| known == name) || finds_consumers(name)
 }
 
 fn finds_consumers(name: &str) -> bool {
@@ -649,7 +650,7 @@ impl Plugin<'_> {
         let mut found = Places::default();
         found.finds_consumers = true;
         let config = self.node.get("config").unwrap_or(self.node);
-        let is_on = |field: &str| config.get(field).is_none() || config.is_true(field);
+        let is_on = |field: &str| !is_false(config, field);
         let of = |field, fields: &[&str], defaults: &[&'static str]| {
             // A name, or a list of them, which may be empty.
             let own = fields.iter().filter_map(|name| config.get(name)).find_map(|of| match &of.content {

@@ -51,6 +51,12 @@ pub fn entries(
     }
     all.sort_by_key(|entry| entry.rank);
     note_ties(routes, &all, notes);
+    // Kong breaks a tie of expressions by their ids, so the limits of each route apply.
+    let ranks: Vec<Rank> = all.iter().map(|entry| entry.rank).collect();
+    for (place, entry) in all.iter_mut().enumerate().filter(|(_, entry)| entry.has_expression()) {
+        let neighbours = [place.checked_sub(1), place.checked_add(1)].into_iter().flatten();
+        entry.is_partial |= neighbours.filter_map(|place| ranks.get(place)).any(|rank| *rank == entry.rank);
+    }
     all
 }
 
@@ -75,8 +81,13 @@ fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
                 && !is_apart(other)
         };
         let said = if same.any(|other| is_tie(other)) {
-            let why = "Kong does not say which of two routes has a request that both match; here it is the first one";
-            Some((why, "Let them differ, expressions by their `regex_priority`"))
+            if entry.has_expression() {
+                let why = "Kong does not say which of two routes has a request that both match; weir counts it for both";
+                Some((why, "Let them differ by their `priority`"))
+            } else {
+                let why = "Kong does not say which of two routes has a request that both match; here it is the first one";
+                Some((why, "Let them differ, expressions by their `regex_priority`"))
+            }
         } else if before().any(|other| {
             let is_tried_later = other.rank.0 == entry.rank.0 && other.shipped() < entry.shipped();
             is_tried_later && other.requests.overlaps(&entry.requests) && !is_apart(other)
@@ -94,12 +105,18 @@ fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
                     "; with `router_flavor: expressions` the longer path of two HTTPRoutes comes first",
                 );
             }
-            notes.add(Note::at(*file, node.place_of("paths").line, "paths", why, instead));
+            let field = if entry.has_expression() { "expression" } else { "paths" };
+            notes.add(Note::at(*file, node.place_of(field).line, field, why, instead));
         }
     }
 }
 
 impl Entry {
+    /// True if its route has an expression of Kong's router.
+    fn has_expression(&self) -> bool {
+        self.rank.0.0.is_some()
+    }
+
     /// The priority that Kong's `traditional_compatible` computes in fact (Kong's issue 14457): most parts of it are numbers of 32 bits, so they
     /// are shifted by too few bits, and large ones are negative.
     fn shipped(&self) -> (bool, bool, u64) {
@@ -256,12 +273,14 @@ fn comparison(text: &str) -> Option<Test> {
     let (operator, value) = rest.trim_start().split_once(char::is_whitespace)?;
     let value = value.trim_start().strip_prefix('"')?.strip_suffix('"')?;
     match (field, operator) {
-        _ if value.contains(['"', '\\']) => None,
+        _ if value.is_empty() || value.contains(['"', '\\', '%']) => None,
         ("http.path", "==") => Some(Test::path(PathTest::Exact(value.to_owned()))),
         ("http.path", "^=") => Some(Test::path(PathTest::Prefix(value.to_owned()))),
         ("http.path", "~") => Some(Test::path(PathTest::regex(whole(value, false).ok()?))),
         ("http.host", "==") => Some(host_test(value, false)),
-        ("http.method", "==") => Some(Test::Method(vec![value.to_owned()])),
+        ("http.method", "==") if !value.contains(|letter: char| letter.is_ascii_lowercase()) => {
+            Some(Test::Method(vec![value.to_owned()]))
+        }
         _ => None,
     }
 }

@@ -228,15 +228,16 @@ impl<'a> Level<'a> {
                 "error_page" => from.arguments.iter().any(is_own),
                 _ => true,
             };
-            if sends && from.arguments.last().is_some_and(|place| self.are_limited_at(place)) {
+            let is_page = from.name == "error_page";
+            if sends && from.arguments.last().is_some_and(|place| self.are_limited_at(place, is_page)) {
                 notes.add(Note::new(from, LIMITS_THERE, "Write a policy for the paths of these requests"));
             }
         }
     }
 
     /// True if requests that come from here to a place have limits there.
-    fn are_limited_at(&self, place: &str) -> bool {
-        let target = self.target(place, 0, false, &mut Notes::default());
+    fn are_limited_at(&self, place: &str, is_page: bool) -> bool {
+        let target = self.target(place, 0, is_page, &mut Notes::default());
         target.is_some_and(|target| !target.answers && self.takes(&target) != (false, false))
     }
 
@@ -251,7 +252,7 @@ impl<'a> Level<'a> {
             // To find the location of a folder takes long in a large file, so it is the last question.
             let level = files.iter().any(is_here).then(|| self.with_files(&folder)).flatten();
             let Some(level) = level else { continue };
-            let leads = |file: &&str| is_here(file) && level.are_limited_at(&in_folder(&folder, file));
+            let leads = |file: &&str| is_here(file) && level.are_limited_at(&in_folder(&folder, file), false);
             let mut indexes = level.sends.iter().filter(|directive| directive.name == "index").peekable();
             if indexes.peek().is_none() && leads(&INDEX) {
                 let why = "nginx applies its limits to requests for folders, whose file is index.html unless an `index` says otherwise, and weir does not";
@@ -314,7 +315,10 @@ impl<'a> Level<'a> {
         level.server.clone_from(&self.server);
         // nginx looks for a page once.
         let status = of_all(last).and_then(bare_status).filter(|_| !is_page);
-        if let Some(page) = status.and_then(|status| level.answered_by(status, notes)) {
+        if let Some(mut page) = status.and_then(|status| level.answered_by(status, notes)) {
+            // The last is the `return` that leads to the page.
+            page.gone.extend(level.gone.into_iter().take_while(|gone| *gone != Test::Always));
+            page.moved.extend(level.moved);
             return Some(page);
         }
         let files = last.iter().find(|next| next.name == "try_files");

@@ -696,10 +696,14 @@ pub fn subject(key: &[Part], is_alone: bool) -> Subject {
         let mut whole = Map::new();
         match source {
             Source::Part(kind, settings) => {
-                is_sure = true;
                 whole.set(kind, settings);
-                if kind == "tls_subject" && key.len() == 1 {
+                let is_certificate = kind == "tls_subject";
+                is_sure |= !is_certificate || key.len() == 1;
+                if is_certificate && key.len() == 1 {
                     whole.set("on_missing", "skip");
+                } else if is_certificate {
+                    let path: Vec<Tree> = vec!["connection".into(), "subject_peer_certificate".into()];
+                    may_miss.push(filled("attribute", Map::from([("path", path.into())])));
                 }
             }
             Source::Value(kind, settings) => {
