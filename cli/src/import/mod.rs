@@ -318,8 +318,20 @@ const TEMPLATES: [&str; 4] = ["${{", "{vault://", "$env://", "$secret://"];
 /// The fields whose text only clients read. Without it, weir's own text stays.
 const MESSAGES: [&str; 2] = ["error_message", "rejected_msg"];
 
-/// The fields of a route that tell its requests. If one of their texts has `${` or `{{`, another program fills it in.
-const MATCHED: [&str; 5] = ["host", "hosts", "paths", "uri", "uris"];
+/// The fields of a route that select its requests. If one of their texts has `${` or `{{`, another program fills it in.
+const MATCHED: [&str; 11] = [
+    "headers",
+    "host",
+    "hosts",
+    "method",
+    "methods",
+    "paths",
+    "remote_addr",
+    "remote_addrs",
+    "snis",
+    "uri",
+    "uris",
+];
 
 /// True if decK, Kong or APISIX replaces this text, or a part of it.
 fn is_template(text: &str) -> bool {

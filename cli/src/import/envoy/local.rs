@@ -6,7 +6,7 @@ use core::cmp::Reverse;
 use super::super::Object;
 use super::super::notes::{Note, Notes};
 use super::super::ratelimit::{
-    Change, Proxies, Scope, changes_filter, chooser, clusters, is_where, note_chosen, note_cluster,
+    Change, Proxies, Scope, changes_filter, chooser, clusters, domains, is_where, note_chosen, note_cluster,
     note_differences, note_other, note_patched, note_selector, note_unreadable, number, only_cluster,
     percent, rank, replaced_filter, routes, typed,
 };
@@ -335,7 +335,7 @@ fn of_table<'a>(
     filters: &Filters<'_>,
     notes: &mut Notes,
 ) -> Vec<Own<'a>> {
-    let mut own: Vec<Own<'_>> = Vec::new();
+    let (mut own, mut all_domains): (Vec<Own<'_>>, _) = (Vec::new(), None);
     // Several routes may have one name, also in different virtual hosts.
     let all_routes = || hosts.iter().flat_map(|host| host.each("routes"));
     let is_repeated =
@@ -350,7 +350,11 @@ fn of_table<'a>(
                     if name.is_empty() {
                         name = format!("{}-route", host.text_of("name"));
                     }
-                    let tests = by_match.get_or_insert_with(|| routes(hosts, place, file, notes));
+                    let tests = by_match.get_or_insert_with(|| {
+                        let all =
+                            all_domains.get_or_insert_with(|| hosts.iter().map(domains).collect::<Vec<_>>());
+                        routes(host, (place, all), file, notes)
+                    });
                     tests.get(number).cloned().unwrap_or(Test::NEVER)
                 } else {
                     attribute(["xds", "route_name"], "exact", &name)

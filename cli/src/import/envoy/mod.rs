@@ -52,7 +52,10 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         limits.contains(&kind) || ["ClientTrafficPolicy", "EnvoyGateway"].contains(&kind)
     };
     let (of_policies, mut others): (Vec<_>, Vec<_>) =
-        objects.into_iter().partition(|object| is_policy(object.kind()));
+        // NGINX Gateway Fabric has a RateLimitPolicy, too.
+        objects.into_iter().partition(|object| {
+            is_policy(object.kind()) && !object.root.text_of("apiVersion").contains("nginx.org")
+        });
     ratelimit::sort(&mut others);
     let mut fails_closed = false;
     for object in of_policies {

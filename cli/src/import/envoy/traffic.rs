@@ -53,11 +53,22 @@ pub fn import(file: usize, object: &Node, own: &[Test; 3], writer: &mut Writer<'
                 "Envoy Gateway counts a rule without `shared` for each listener, and weir for all together";
             writer.note(file, limit, "global", why, "Multiply the limit if a route has several listeners");
         }
+        let is_rest = |rule: &Rule<'_>| selectors(rule.node).is_empty();
+        let keeps = |spec: &&Node| match spec.text_of("mergeType") {
+            "StrategicMerge" => true,
+            "JSONMerge" => rules.iter().all(is_rest),
+            _ => false,
+        };
+        if let Some(spec) = object.get("spec").filter(keeps).filter(|_| is_local && rules.iter().any(is_rest))
+        {
+            let why = "requests that a rule of the Gateway selects do not count in the local rule without `clientSelectors`, and do in weir";
+            writer.note(file, spec, "mergeType", why, "Exclude them in its `match`");
+        }
         // A local rule without selectors is for the requests that no other rule selects.
         let selected = rules.iter().filter(|rule| !selectors(rule.node).is_empty());
         let selected = Test::any_of(selected.map(|rule| rule.requests.clone()));
         for rule in &rules {
-            let requests = if is_local && selectors(rule.node).is_empty() {
+            let requests = if is_local && is_rest(rule) {
                 default.clone().and(selected.clone().negated())
             } else {
                 target.clone().and(rule.requests.clone())
@@ -88,11 +99,15 @@ pub fn note_headers(file: usize, object: &Node, writer: &mut Writer<'_>) {
 /// merged strategically, both apply. The local rule without selectors is in no list.
 pub fn replaced(object: &Object<'_>, kind: &str) -> Vec<Test> {
     let spec = object.root.get("spec").filter(|spec| {
-        let mut rules = spec.at(&["rateLimit", kind, "rules"]).map(Node::items).unwrap_or_default().iter();
+        let limit = spec.get("rateLimit");
+        let only = limit.map(|limit| limit.text_of("type").to_ascii_lowercase()).unwrap_or_default();
+        let of = |kind: &str| limit?.get(kind).filter(|_| only.is_empty() || only == kind);
         match spec.text_of("mergeType") {
             "" => true,
-            _ if kind == "default" => spec.at(&["rateLimit", "local"]).is_some(),
-            "JSONMerge" => rules.any(|rule| kind == "global" || !selectors(rule).is_empty()),
+            _ if kind == "default" => of("local").is_some(),
+            "JSONMerge" => of(kind).is_some_and(|of| {
+                of.list("rules").iter().any(|rule| kind == "global" || !selectors(rule).is_empty())
+            }),
             _ => false,
         }
     });

@@ -52,11 +52,14 @@ pub fn entries(
     all.sort_by_key(|entry| entry.rank);
     note_ties(routes, &all, notes);
     // Kong breaks a tie of expressions by their ids, so the limits of each route apply.
-    let ranks: Vec<Rank> = all.iter().map(|entry| entry.rank).collect();
-    for (place, entry) in all.iter_mut().enumerate().filter(|(_, entry)| entry.has_expression()) {
-        let neighbours = [place.checked_sub(1), place.checked_add(1)].into_iter().flatten();
-        entry.is_partial |= neighbours.filter_map(|place| ranks.get(place)).any(|rank| *rank == entry.rank);
-    }
+    let is_tie = |entry: &Entry| {
+        let first = all.partition_point(|other| other.rank < entry.rank);
+        let same = all.iter().skip(first).take_while(|other| other.rank == entry.rank).take(MAX_COMPARED);
+        let mut others = same.filter(|other| other.route != entry.route);
+        entry.has_expression() && others.any(|other| other.requests.overlaps(&entry.requests))
+    };
+    let ties: Vec<bool> = all.iter().map(is_tie).collect();
+    all.iter_mut().zip(ties).for_each(|(entry, is_tie)| entry.is_partial |= is_tie);
     all
 }
 

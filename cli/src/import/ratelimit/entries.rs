@@ -144,7 +144,7 @@ impl Source {
                 found.ok_or_else(|| {
                     if is_wild {
                         return String::from(
-                            "weir knows `*` only in place of the last numbers of an address",
+                            "weir knows `*` only in place of the last numbers of an IPv4 address that is not masked",
                         );
                     }
                     format!(

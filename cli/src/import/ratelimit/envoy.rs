@@ -57,7 +57,8 @@ pub struct Filter<'a> {
 
 /// The fields of the filter that weir reads, or handles in its own way.
 const FILTER: &str = "@type domain stage timeout failure_mode_deny rate_limited_as_resource_exhausted rate_limit_service \
-    enable_x_ratelimit_headers disable_x_envoy_ratelimited_header rate_limited_status stat_prefix rate_limits request_type \
+    enable_x_ratelimit_headers disable_x_envoy_ratelimited_header rate_limited_status stat_prefix rate_limits \
+    request_type=internal request_type=external request_type=both \
     filter_enabled filter_enforced";
 
 /// The type of a value, and its fields. A TypedStruct has those of another type inside.
@@ -110,7 +111,7 @@ pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filt
                 inner.walk(&mut |node| is_chosen |= settings(node).is_some());
             }
             if is_chosen {
-                let why = "a matcher chooses the requests of the filter, which is not read, so the policies are for more requests";
+                let why = "weir does not read the matcher that chooses the filter's requests, so the policies apply to more requests";
                 note(notes, file, entry, "RateLimit", why, "Write it into the `match` of each policy");
             }
             let inner = entry.at(&["patch", "value", "typed_config"]);
@@ -495,11 +496,15 @@ pub fn virtual_host(number: usize, domains: &[Domains]) -> Test {
     Test::of_server(names, domains.get(number).is_some_and(|(_, takes_rest)| *takes_rest))
 }
 
-/// The requests of each route of the virtual host at this place.
-pub fn routes(hosts: &[Node], place: usize, file: usize, notes: &mut Notes) -> Vec<Test> {
-    let domains: Vec<_> = hosts.iter().map(domains).collect();
-    let tests = hosts.get(place).map(|host| route_tests(host, file, notes)).unwrap_or_default();
-    let domain = virtual_host(place, &domains);
+/// The requests of each route of a virtual host, which has these of all domains.
+pub fn routes(
+    host: &Node,
+    (place, domains): (usize, &[Domains]),
+    file: usize,
+    notes: &mut Notes,
+) -> Vec<Test> {
+    let tests = route_tests(host, file, notes);
+    let domain = virtual_host(place, domains);
     let of = |own: usize| {
         let list = tests.iter().enumerate();
         let list = list.map(|(number, test)| (test.of(number == own), number == own));
@@ -940,13 +945,13 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
     };
     if made.is_some() {
         notes.unread(file, value, known);
+        if value.text_of("descriptor_value").matches('%').count() > 1 {
+            let why = "with `enable_formatter_for_ratelimit_action_descriptor_value`, Envoy fills in values, and weir takes the text as it is";
+            notes.add(Note::at(file, place.line, kind, why, "Name the value in the policy's `subject`"));
+        }
     } else {
         let why = "weir cannot tell what this action makes of a request, so the descriptor is not imported";
         notes.add(Note::at(file, place.line, kind, why, "Write the policy by hand"));
-    }
-    if value.text_of("descriptor_value").matches('%').count() > 1 {
-        let why = "with `enable_formatter_for_ratelimit_action_descriptor_value`, Envoy fills in values, and weir takes the text as it is";
-        notes.add(Note::at(file, place.line, kind, why, "Name the value in the policy's `subject`"));
     }
     let absent = match value.text_of("default_value") {
         text if !text.is_empty() && kind == "metadata" => Absent::Default(text.to_owned()),

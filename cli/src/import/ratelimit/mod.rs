@@ -26,7 +26,8 @@ use crate::tree::{Map, Tree};
 pub use entries::Source;
 use envoy::{Descriptor, Filter};
 pub use envoy::{
-    chooser, clusters, header_is, header_source, note_cluster, only_cluster, pseudo_header, routes, typed,
+    chooser, clusters, domains, header_is, header_source, note_cluster, only_cluster, pseudo_header, routes,
+    typed,
 };
 pub use istio::{
     Change, Proxies, Scope, changes_filter, is_where, note_chosen, note_differences, note_other,

@@ -25,6 +25,9 @@ impl Service<'_> {
     /// A descriptor's `value`. The service has the text that is written, also of what is a number or a truth value in YAML.
     fn value(&self, descriptor: &Node) -> String {
         let Some(value) = descriptor.get("value") else { return String::new() };
+        if let Some(text) = value.text() {
+            return text.to_owned();
+        }
         let known = value.text_or_number().unwrap_or_default();
         let is_word = |next: &char| next.is_ascii_alphanumeric() || "+-_.".contains(*next);
         let line = self.text.lines().nth(value.place.line.saturating_sub(1)).unwrap_or_default();
@@ -32,8 +35,7 @@ impl Service<'_> {
         // Before the value may be an anchor and a tag.
         let mut words = rest.split(' ').skip_while(|word| word.is_empty() || word.starts_with(['&', '!']));
         let written: String = words.next().unwrap_or_default().chars().take_while(is_word).collect();
-        let is_text = value.text().is_some() || written.is_empty() || known.is_empty();
-        if is_text { known } else { written }
+        if written.is_empty() || known.is_empty() { known } else { written }
     }
 }
 
@@ -231,7 +233,6 @@ impl<'a, 'n> Policies<'a, 'n> {
                     continue;
                 }
             };
-            self.reached.insert(core::ptr::from_ref(node));
             // A constant whose value is not known may be each of them.
             let is_unknown = matches!(entry.source, Source::Fixed(None, _));
             if is_unknown && !text.is_empty() {
@@ -272,6 +273,10 @@ impl<'a, 'n> Policies<'a, 'n> {
             }
             if own.requests.is_never() {
                 continue;
+            }
+            // With more entries, its own limit is not found.
+            if rest.is_empty() || rate_limit(node).is_none() {
+                self.reached.insert(core::ptr::from_ref(node));
             }
             if rest.is_empty() {
                 self.add(service, node, own, hits);
