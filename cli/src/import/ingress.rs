@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::nginx::{Block, Directive, imported, parse};
-use super::notes::{Note, Notes};
+use super::notes::Notes;
 use super::{Imported, Object, Output};
 use crate::document::{Node, Origin, Place};
 use crate::source::Source as File;
@@ -130,7 +130,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     for other in ingresses.iter().filter(|ingress| class(ingress).is_some_and(|own| Some(own) != first)) {
         let why = "it is of another class than the first Ingress, and perhaps of another controller; weir takes all for those of one controller";
         let instead = "Give the Ingresses of one controller only";
-        notes.add(Note::at(other.file, other.root.place.line, "ingressClassName", why, instead));
+        notes.at(other.file, other.root.place.line, "ingressClassName", why, instead);
     }
     // Of two that have one path, the controller takes the older one.
     if ingresses.iter().all(|ingress| !ingress.metadata("creationTimestamp").is_empty()) {
@@ -156,7 +156,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                 if LIMITS.contains(&name) || value.text().is_some_and(|text| text.contains("limit_")) {
                     let why = "its Ingress has no `spec`, so it limits nothing here";
                     let instead = "If this is a patch, import what `kubectl kustomize` prints";
-                    notes.add(Note::at(ingress.file, place.line, name, why, instead));
+                    notes.at(ingress.file, place.line, name, why, instead);
                 }
             }
             continue;
@@ -187,7 +187,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                     "Import the ConfigMap, too, or remove what it makes if the controller does not read it",
                 )
             };
-            notes.add(Note::at(ingress.file, place.line, name, why, instead));
+            notes.at(ingress.file, place.line, name, why, instead);
             if allows.is_some() { Vec::new() } else { found }
         };
         let server = snippet("server-snippet");
@@ -246,7 +246,7 @@ impl<'a> Object<'a> {
             }
             Err((_, said)) => {
                 let why = format!("it cannot be read: {said}");
-                notes.add(Note::at(self.file, value.place.line, name, why, "Correct it"));
+                notes.at(self.file, value.place.line, name, why, "Correct it");
                 Vec::new()
             }
         }
@@ -288,7 +288,7 @@ impl<'a> Object<'a> {
             Ok(Ok(number)) if number <= MAX_NUMBER => Ok(Some((line, number))),
             _ => {
                 let why = format!("found {text:?}, allowed: a whole number; {does}");
-                notes.add(Note::at(self.file, line, name, why, "Correct it"));
+                notes.at(self.file, line, name, why, "Correct it");
                 Err(Refused)
             }
         }
@@ -302,7 +302,7 @@ impl<'a> Object<'a> {
         let networks: Vec<String> = text.split(',').map(|network| network.trim().to_owned()).collect();
         if let Some(wrong) = networks.iter().find(|network| super::test::network(network).is_none()) {
             let why = format!("{wrong:?} is no network, allowed: 10.0.0.0/8 or an address; {REFUSES}");
-            notes.add(Note::at(self.file, line, "limit-allowlist", why, "Correct it"));
+            notes.at(self.file, line, "limit-allowlist", why, "Correct it");
             return Err(Refused);
         }
         Ok(Some((line, networks)))
@@ -324,7 +324,7 @@ impl<'a> Object<'a> {
             let why = format!(
                 "nginx refuses the burst of 0 that the controller writes, and {MULTIPLIER} counts here"
             );
-            notes.add(Note::at(self.file, line, "limit-burst-multiplier", why, "Write at least 1"));
+            notes.at(self.file, line, "limit-burst-multiplier", why, "Write at least 1");
         }
         // With a slash, because `a` and `b-c` are another Ingress than `a-b` and `c`.
         let names = [self.metadata("namespace"), self.metadata("name")];
@@ -336,7 +336,7 @@ impl<'a> Object<'a> {
         let mut note_replicas = |line, what: &str| {
             let why = "each replica of the controller has counted for itself, and all proxies with weir count together";
             let instead = "If the limit was meant for one replica of several, multiply it by their number";
-            notes.add(Note::at(self.file, line, what, why, instead));
+            notes.at(self.file, line, what, why, instead);
         };
         // In this order, nginx asks them.
         if let Some((line, limit)) = connections {
@@ -363,17 +363,11 @@ impl<'a> Object<'a> {
         {
             let why =
                 "the controller answers OPTIONS of these origins before it limits, and the policies count it";
-            notes.add(Note::at(
-                self.file,
-                *line,
-                "enable-cors",
-                why,
-                "Let Envoy's filter cors stand before weir",
-            ));
+            notes.at(self.file, *line, "enable-cors", why, "Let Envoy's filter cors stand before weir");
         } else if let Some((line, _)) = cors {
             let why = "the controller answers OPTIONS before it limits, so the policies do not count it";
             let instead = "Let Envoy's filter cors stand before weir; else such requests reach the upstream without a limit";
-            notes.add(Note::at(self.file, line, "enable-cors", why, instead));
+            notes.at(self.file, line, "enable-cors", why, instead);
             let answer = vec![self.directive(line, &["return", "204"])];
             limits.rules.push(self.block(line, &["if", "($request_method", "=", "OPTIONS)"], answer));
         }
@@ -399,7 +393,7 @@ impl<'a> Object<'a> {
             let why =
                 "the controller redirects requests without TLS before it counts them, and weir counts them";
             let instead = "Leave weir out of Envoy's listener that redirects";
-            notes.add(Note::at(self.file, line, what, why, instead));
+            notes.at(self.file, line, what, why, instead);
         }
     }
 
@@ -417,7 +411,7 @@ impl<'a> Object<'a> {
             if codes.split(',').any(|code| rejected.iter().any(|rejected| rejected == code.trim())) {
                 let why = "the default backend answers a rejected request, and weir with a body of its own";
                 let instead = "Write `response: {body: …}`";
-                notes.add(Note::at(self.file, place.line, "custom-http-errors", why, instead));
+                notes.at(self.file, place.line, "custom-http-errors", why, instead);
             }
         }
     }
@@ -456,7 +450,7 @@ impl<'a> Object<'a> {
                     .or_else(|| misspelt(name)),
             };
             if let Some((why, instead)) = said {
-                notes.add(Note::at(self.file, place.line, name, why, instead));
+                notes.at(self.file, place.line, name, why, instead);
             }
         }
     }
@@ -530,13 +524,13 @@ impl<'a> Object<'a> {
                 {
                     let why = "the controller takes a client's address from what the proxy before it says";
                     let instead = "Say in `client_address` which proxies weir trusts, and the same in Envoy";
-                    notes.add(Note::at(self.file, place.line, name, why, instead));
+                    notes.at(self.file, place.line, name, why, instead);
                     continue;
                 }
                 _ => {
                     if let Some((why, instead)) = elsewhere(name, value) {
                         notes.read(value);
-                        notes.add(Note::at(self.file, place.line, name, why, instead));
+                        notes.at(self.file, place.line, name, why, instead);
                     }
                     continue;
                 }
@@ -626,7 +620,7 @@ impl Host {
             if rest == Some(false) {
                 if block.inner().iter().any(|directive| directive.name.starts_with("limit_")) {
                     let why = "the controller answers other paths of this host with 404, and counts them, too; weir does not";
-                    notes.add(Note::at(block.file, block.line, name, why, ""));
+                    notes.at(block.file, block.line, name, why, "");
                 }
                 block.block = None;
             }

@@ -162,7 +162,7 @@ fn unpacked(root: &Node, text: &str, number: usize, notes: &mut Notes) -> Vec<No
             }
             Err((_, said)) if [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending)) => {
                 let why = format!("it cannot be read: {said}");
-                notes.add(Note::at(number, place.line, &format!("data: {name}"), why, "Correct it"));
+                notes.at(number, place.line, &format!("data: {name}"), why, "Correct it");
             }
             Err(_) => {}
         }
@@ -358,7 +358,7 @@ fn note_templates(file: usize, node: &Node, fields: &str, render: &str, notes: &
                     if text.contains("${{") { render } else { "Write its value into a copy of the file" };
                 let effect = if is_message { "so it is not imported" } else { "so nothing is imported" };
                 let why = format!("it is a template, whose value weir does not know, {effect}");
-                notes.add(Note::at(file, inner.place.line, &format!("{name}: {text}"), why, instead));
+                notes.at(file, inner.place.line, &format!("{name}: {text}"), why, instead);
             }
         });
     }
@@ -398,7 +398,7 @@ fn note_classes(made: &[Node], notes: &mut Notes) {
             let why = "it is a further class, which may have a gateway of its own, and its policies are among the others";
             let instead =
                 "Import each class by itself, or load each policy only in the listeners of its gateway";
-            notes.add(Note::at(file, object.place.line, class, why, instead));
+            notes.at(file, object.place.line, class, why, instead);
         }
         classes.push(class);
     }

@@ -90,6 +90,18 @@ impl Notes {
         }
     }
 
+    /// Adds a remark about a place in a file.
+    pub fn at(
+        &mut self,
+        file: usize,
+        line: usize,
+        what: &str,
+        why: impl Into<String>,
+        instead: impl Into<String>,
+    ) {
+        self.add(Note::at(file, line, what, why, instead));
+    }
+
     pub const fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -125,7 +137,7 @@ impl Notes {
                 Content::Object(fields) => fields.is_empty(),
             };
             if !is_unset && !known.split_whitespace().any(is_read) {
-                self.add(Note::at(file, place.line, name, reader.why, reader.instead));
+                self.at(file, place.line, name, reader.why, reader.instead);
             }
         }
     }
@@ -144,7 +156,7 @@ impl Notes {
         }
         if node.text().is_some_and(is_configuration) {
             let why = "it is a configuration in a string, which limits requests and is not read";
-            return self.add(Note::at(file, node.place.line, around, why, "Import it as a file"));
+            return self.at(file, node.place.line, around, why, "Import it as a file");
         }
         let are_annotations = around == "annotations";
         let kind = node.text_of("kind");

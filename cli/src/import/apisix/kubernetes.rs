@@ -2,7 +2,7 @@
 //! ApisixRoutes, ApisixPluginConfigs and ApisixGlobalRules in the form of APISIX's own file. As in APISIX's ingress controller, each rule is a
 //! route, and has a copy of the plugins of its ApisixPluginConfig, so it counts by itself.
 
-use super::super::notes::{Note, Notes};
+use super::super::notes::Notes;
 use super::super::{CLASS, Object, object, text};
 use super::{KINDS, OTHERS, not_imported, of_consumer};
 use crate::document::{Content, Node, Place};
@@ -88,7 +88,7 @@ fn class(of: &Object<'_>) -> Option<Node> {
 
 impl<'a> Cluster<'a, '_> {
     fn note(&mut self, of: &Object<'_>, place: Place, what: &str, why: impl Into<String>, instead: &str) {
-        self.notes.add(Note::at(of.file, place.line, what, why, instead));
+        self.notes.at(of.file, place.line, what, why, instead);
     }
 
     fn add(&mut self, of: &Object<'_>, list: &'static str, id: &str, name: &str, plugins: Node) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::credential::Places;
 use super::super::nginx::{SKELETON, duration, unique};
-use super::super::notes::{Note, Notes};
+use super::super::notes::Notes;
 use super::super::test::Test;
 use super::super::{body, decimal, is_template, thousandths};
 use super::{Plugin, number};
@@ -129,7 +129,7 @@ impl<'n> Writer<'n> {
 
     fn note(&mut self, plugin: &Plugin<'_>, field: &str, why: impl Into<String>, instead: &str) {
         let line = plugin.config.field(field).map_or(plugin.place.line, |(place, _)| place.line);
-        self.notes.add(Note::at(plugin.file, line, field, why, instead));
+        self.notes.at(plugin.file, line, field, why, instead);
     }
 
     fn note_others(&mut self, plugin: &Plugin<'_>) {

@@ -142,7 +142,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let why =
                 "APISIX before 3.17 runs it before the authentication of routes, and so counts addresses";
             let line = plugin.config.place_of("key").line;
-            notes.add(Note::at(plugin.file, line, "key", why, "For such a version, write `client_address`"));
+            notes.at(plugin.file, line, "key", why, "For such a version, write `client_address`");
         }
         let is_answered = |entry: &Entry| {
             !entry.is_partial && answers(Some(entry.route)) && entry.requests.overlaps(&options)
@@ -151,7 +151,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let why = "APISIX before 3.17 runs it before the `cors` of routes, and so counts OPTIONS";
             let instead =
                 "For such a version, remove the whole `not` around `method: [OPTIONS]` from its `match`";
-            notes.add(Note::at(plugin.file, plugin.place.line, plugin.name, why, instead));
+            notes.at(plugin.file, plugin.place.line, plugin.name, why, instead);
         }
         found.push((*plugin, groups));
     }
@@ -178,7 +178,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         if is_shared && plugin.config.text_of("group").is_empty() {
             let why = "older versions of APISIX count each route that runs it by itself; newer ones and weir count these routes together";
             let instead = "Write a policy for each route if your version counts so";
-            notes.add(Note::at(plugin.file, plugin.place.line, plugin.name, why, instead));
+            notes.at(plugin.file, plugin.place.line, plugin.name, why, instead);
         }
         found.push((*plugin, apart(plugin, &runs, None)));
     }
@@ -189,7 +189,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
                 let is_it = |other: &Plugin<'_>| (other.file, other.place) == (plugin.file, plugin.place);
                 if !plugin.is_off && !run.iter().flatten().any(is_it) {
                     let why = "no route runs it: none uses it, or each has a plugin of its own";
-                    notes.add(Note::at(*file, plugin.place.line, plugin.name, why, ""));
+                    notes.at(*file, plugin.place.line, plugin.name, why, "");
                 }
             }
         }
@@ -291,7 +291,7 @@ fn all_routes<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Route<'
             if let (Some(name), None) = (id.text_or_number(), by_id(roots, list, &Some(id))) {
                 let why = format!("the files have no {name:?} among the {list}");
                 let instead = "If it limits, import the file that has it, too";
-                notes.add(Note::at(*file, place.line, field, why, instead));
+                notes.at(*file, place.line, field, why, instead);
             }
         }
     }
@@ -300,7 +300,7 @@ fn all_routes<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Route<'
         if is_off {
             for plugin in plugins(*file, node, notes) {
                 let why = "its route is off (`status: 0`), so it is not imported";
-                notes.add(Note::at(*file, plugin.place.line, plugin.name, why, ""));
+                notes.at(*file, plugin.place.line, plugin.name, why, "");
             }
         }
         !is_off
@@ -349,7 +349,7 @@ fn of_all<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Plugin<'a>>
                     |other: &Plugin<'_>| other.name == plugin.name && !are_apart(other.owner, plugin.owner);
                 if found.iter().any(is_same) {
                     let why = "two global rules have it: since 3.15 APISIX runs neither, and weir both";
-                    notes.add(Note::at(*file, plugin.place.line, plugin.name, why, "Remove one"));
+                    notes.at(*file, plugin.place.line, plugin.name, why, "Remove one");
                 }
                 found.push(plugin);
             }
@@ -450,7 +450,7 @@ fn note_before(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) {
                 "Let a filter of Envoy that refuses them stand before weir",
             )
         };
-        notes.add(Note::at(*file, place.line, name, why, instead));
+        notes.at(*file, place.line, name, why, instead);
     }
 }
 
@@ -468,7 +468,7 @@ fn places<'a>(route: Option<&Route<'a>>, roots: &[(usize, &'a Node)], notes: &mu
     let mut found = Places::default();
     let Some(((name, header, parameter), file, place, config)) = run.pop() else { return found };
     let mut note = |file, place: Place, name: &str, why: &str, instead: &str| {
-        notes.add(Note::at(file, place.line, name, why, instead));
+        notes.at(file, place.line, name, why, instead);
     };
     for ((other, ..), file, place, _) in run.iter().filter(|((other, ..), ..)| *other != name) {
         let why = format!(
@@ -529,7 +529,7 @@ fn plugins<'a>(file: usize, owner: &'a Node, notes: &mut Notes) -> Vec<Plugin<'a
         if KINDS.contains(&name.as_str()) && later.any(|(other, ..)| other == name) {
             notes.read(config);
             let why = "the object has it twice, and APISIX and weir read the last one";
-            notes.add(Note::at(file, place.line, name, why, "Remove one"));
+            notes.at(file, place.line, name, why, "Remove one");
             continue;
         }
         // A name that has a limit's name in it is in the notes on the rest.
@@ -537,7 +537,7 @@ fn plugins<'a>(file: usize, owner: &'a Node, notes: &mut Notes) -> Vec<Plugin<'a
         if let Some(meant) = meant {
             let why = "weir does not know this plugin, so it is not imported";
             let instead = format!("Correct its name (did you mean {meant:?}?)");
-            notes.add(Note::at(file, place.line, name, why, instead));
+            notes.at(file, place.line, name, why, instead);
         }
         if OTHERS.contains(&name.as_str()) {
             notes.add(not_imported(file, *place, name));
@@ -546,13 +546,13 @@ fn plugins<'a>(file: usize, owner: &'a Node, notes: &mut Notes) -> Vec<Plugin<'a
         if name == "real-ip" && !is_off {
             let why = "it changes the address that counts, and is not imported";
             let instead = "Write `client_address: {header, trusted_networks}`";
-            notes.add(Note::at(file, place.line, name, why, instead));
+            notes.at(file, place.line, name, why, instead);
         }
         if KINDS.contains(&name.as_str()) {
             notes.read(config);
             if is_off {
                 let why = "it is off (`_meta.disable`), so it is not imported";
-                notes.add(Note::at(file, place.line, name, why, ""));
+                notes.at(file, place.line, name, why, "");
             }
             found.push(Plugin { file, name, place: *place, config, owner, is_off });
         }
@@ -568,7 +568,7 @@ fn note_metadata(file: usize, root: &Node, notes: &mut Notes) {
     for (name, place, value) in listed.chain(named).filter(|(name, ..)| KINDS.contains(name)) {
         notes.read(value);
         let why = "weir's headers have its own names";
-        notes.add(Note::at(file, place.line, name, why, "Choose them by `response: {headers}`"));
+        notes.at(file, place.line, name, why, "Choose them by `response: {headers}`");
     }
 }
 

@@ -72,13 +72,13 @@ fn of_route(
     if let Some(host) = hosts.iter().find(|host| without_port(host) != host.as_str()) {
         is_partial = true;
         let why = "weir tests no port, so the route's limits apply at each, beside those of other routes";
-        notes.add(Note::at(
+        notes.at(
             *file,
             node.place_of("hosts").line,
             host,
             why,
             "Load the policy only in the listener of this port",
-        ));
+        );
     }
     let priority = node.get("priority").and_then(Node::text_or_number);
     let priority = priority.and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -105,7 +105,7 @@ fn of_route(
     let paths = texts(node, "uri", "uris");
     if let Some(path) = paths.iter().find(|path| path.contains("/:")) {
         let why = "a name in a path is not read, so the path is imported as it is written";
-        notes.add(Note::at(*file, node.place_of("uri").line, path, why, "Write a `regex` into the `match`"));
+        notes.at(*file, node.place_of("uri").line, path, why, "Write a `regex` into the `match`");
     }
     let hosts = by_rank(&hosts);
     paths.iter().flat_map(|path| hosts.iter().map(|(rank, test)| entry(path, test, *rank))).collect()

@@ -4,7 +4,7 @@
 use core::cmp::Reverse;
 
 use super::super::Object;
-use super::super::notes::{Note, Notes};
+use super::super::notes::Notes;
 use super::super::ratelimit::{
     Change, Proxies, Scope, changes_filter, chooser, clusters, domains, is_where, note_chosen, note_cluster,
     note_differences, note_other, note_patched, note_selector, note_unreadable, number, only_cluster,
@@ -172,7 +172,7 @@ impl<'a> Filters<'a> {
             let why =
                 "it is for the requests that a matcher chooses, which is not read, so it is not imported";
             let instead = "Write the policy by hand, with what the matcher says as its `match`";
-            notes.add(Note::at(*file, config.place.line, TYPE, why, instead));
+            notes.at(*file, config.place.line, TYPE, why, instead);
         }
         Self { names, chosen }
     }
@@ -261,7 +261,7 @@ fn note_listener(
             let why = "weir does not know which listener a request comes from, so the limits of all of them may apply to it";
             let (field, instead) =
                 (if is_table { "virtual_hosts" } else { "http_filters" }, "Import one listener at a time");
-            notes.add(Note::at(file, node.place_of(field).line, field, why, instead));
+            notes.at(file, node.place_of(field).line, field, why, instead);
         }
         places.push(place);
     }

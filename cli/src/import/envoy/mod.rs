@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::nginx::{name_of, unique};
-use super::notes::{Note, Notes};
+use super::notes::Notes;
 use super::ratelimit;
 use super::test::Test;
 use super::{Imported, Output};
@@ -100,7 +100,7 @@ impl Writer<'_> {
     /// Adds a note about a field of an object.
     fn note(&mut self, file: usize, node: &Node, field: &str, why: &str, instead: &str) {
         let line = node.field(field).map_or(node.place.line, |(place, _)| place.line);
-        self.notes.add(Note::at(file, line, field, why, instead));
+        self.notes.at(file, line, field, why, instead);
     }
 
     /// The beginning of a policy: its name, where it comes from, and which requests it is for.

@@ -3,7 +3,7 @@
 //! a route for each host and port of a Service, and each HTTPRoute a route for the matches that differ in their paths only. A plugin counts
 //! for each route, or for each port of a Service, by itself.
 
-use super::super::notes::{Note, Notes};
+use super::super::notes::Notes;
 use super::super::{CLASS, Object, object, text, texts};
 use super::{KINDS, OTHERS, is_read};
 use crate::document::{Content, Node, Place};
@@ -70,13 +70,7 @@ pub fn declarative(files: &[File], notes: &mut Notes) -> Vec<Node> {
                 let Some((place, value)) = object.annotation(PLUGINS) else { continue };
                 let why = format!("plugins of a {kind} are not imported");
                 cluster.notes.read(value);
-                cluster.notes.add(Note::at(
-                    object.file,
-                    place.line,
-                    PLUGINS,
-                    why,
-                    "Write the policy by hand",
-                ));
+                cluster.notes.at(object.file, place.line, PLUGINS, why, "Write the policy by hand");
             }
         }
     }
@@ -133,7 +127,7 @@ fn id(namespace: &str, name: &str) -> String {
 
 impl<'a> Cluster<'a, '_> {
     fn note(&mut self, of: &Object<'_>, place: Place, what: &str, why: impl Into<String>, instead: &str) {
-        self.notes.add(Note::at(of.file, place.line, what, why, instead));
+        self.notes.at(of.file, place.line, what, why, instead);
     }
 
     /// The plugins of these names: `name`, or `namespace:name`. A KongPlugin comes before a KongClusterPlugin.

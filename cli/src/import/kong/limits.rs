@@ -3,7 +3,7 @@
 
 use super::super::credential::Places;
 use super::super::nginx::{SKELETON, unique};
-use super::super::notes::{Note, Notes};
+use super::super::notes::Notes;
 use super::super::test::Test;
 use super::super::{body, is_template, thousandths};
 use super::routes::name_of_header;
@@ -89,7 +89,7 @@ pub fn policies(
     notes.unread(plugin.file, config, &[READ, HANDLED].join(" "));
     let mut note = |field: &str, why: &str, instead: &str| {
         let line = config.field(field).map_or(plugin.node.place.line, |(place, _)| place.line);
-        notes.add(Note::at(plugin.file, line, field, why, instead));
+        notes.at(plugin.file, line, field, why, instead);
     };
     note_others(config, is_advanced, &mut note);
     let protocols = plugin.node.list("protocols");

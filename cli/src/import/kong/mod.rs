@@ -18,7 +18,7 @@ use clap::Args;
 
 use super::credential::Places;
 use super::nginx::{name_of, unique};
-use super::notes::{Note, Notes};
+use super::notes::Notes;
 use super::test::Test;
 use super::{Imported, Output};
 use crate::document::{Content, Node};
@@ -161,19 +161,13 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     for (number, plugin) in gateway.plugins.iter().enumerate() {
         if gateway.requests(&entries, &|route| gateway.runs(number, route, Apart::Nothing)).is_never() {
             let why = "no request has it: each of its routes has a plugin of its own or is of a service that is off, or it has none";
-            notes.add(Note::at(plugin.file, plugin.node.place.line, plugin.node.text_of("name"), why, ""));
+            notes.at(plugin.file, plugin.node.place.line, plugin.node.text_of("name"), why, "");
             continue;
         }
         if gateway.routes.is_empty() && plugin.service.is_some() {
             let why = "the files have no routes, so its limits apply to all requests";
             let instead = "Import the file that has the routes, too";
-            notes.add(Note::at(
-                plugin.file,
-                plugin.node.place.line,
-                plugin.node.text_of("name"),
-                why,
-                instead,
-            ));
+            notes.at(plugin.file, plugin.node.place.line, plugin.node.text_of("name"), why, instead);
         }
         let before = policies.len();
         for apart in gateway.scopes(plugin) {
@@ -202,7 +196,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let why = "Kong counts each of its routes or services apart, and weir has at most 256 policies";
             let instead = "Write one policy with `{route: {}}` in its `subject`, the name of Envoy's route";
             let line = plugin.node.place.line;
-            notes.add(Note::at(plugin.file, line, plugin.node.text_of("name"), why, instead));
+            notes.at(plugin.file, line, plugin.node.text_of("name"), why, instead);
         }
     }
     gateway.note_before(&mut notes);
@@ -318,7 +312,7 @@ fn share<'a>(
     if shared.iter().any(|(of, _)| is_same(of)) {
         let why = "Kong counts the plugins of one namespace together; these differ, so each policy counts by itself";
         let line = config.place_of("namespace").line;
-        notes.add(Note::at(plugin.file, line, "namespace", why, "Give them the same limits and `counters`"));
+        notes.at(plugin.file, line, "namespace", why, "Give them the same limits and `counters`");
     }
     shared.push((config, made.iter().filter_map(named).collect()));
 }
@@ -344,7 +338,7 @@ impl<'a> Gateway<'a> {
             if service.is_none() && !name.is_empty() {
                 let why = format!("the files have no service {name:?}");
                 let instead = "If it limits, import the file that has it, too";
-                notes.add(Note::at(file, route.place_of("service").line, "service", why, instead));
+                notes.at(file, route.place_of("service").line, "service", why, instead);
             }
             self.services_of.push(service);
         }
@@ -395,7 +389,7 @@ impl<'a> Gateway<'a> {
                 "ai-rate-limiting-advanced" => "See docs/migration.md for what does the same",
                 _ => "Write the policy by hand",
             };
-            notes.add(Note::at(file, plugin.place.line, name, "this plugin is not imported", instead));
+            notes.at(file, plugin.place.line, name, "this plugin is not imported", instead);
             return notes.read(plugin);
         }
         let is_off = is_false(plugin, "enabled");
@@ -406,7 +400,7 @@ impl<'a> Gateway<'a> {
         notes.read(plugin);
         if is_off {
             let why = "it is off (`enabled`), so it is not imported";
-            return notes.add(Note::at(file, plugin.place.line, name, why, ""));
+            return notes.at(file, plugin.place.line, name, why, "");
         }
         if !reference(plugin, "consumer").is_empty() || !reference(plugin, "consumer_group").is_empty() {
             return note_consumer(file, plugin, notes);
@@ -417,13 +411,13 @@ impl<'a> Gateway<'a> {
             if found.is_none() && !name.is_empty() {
                 let effect = if is_limit { "the plugin is not imported" } else { "it is for no route here" };
                 let why = format!("the files have no {kind} {name:?}, so {effect}");
-                notes.add(Note::at(
+                notes.at(
                     file,
                     plugin.place.line,
                     plugin.text_of("name"),
                     why,
                     "Import the file that has it, too",
-                ));
+                );
                 return Err(());
             }
             Ok(found)
@@ -620,7 +614,7 @@ impl<'a> Gateway<'a> {
                 )
             };
             if routes.any(|route| name != "cors" || self.answers_preflights(*route)) {
-                notes.add(Note::at(plugin.file, plugin.node.place.line, name, why, instead));
+                notes.at(plugin.file, plugin.node.place.line, name, why, instead);
             }
         }
     }
@@ -671,7 +665,7 @@ impl Plugin<'_> {
             _ => {}
         }
         let mut note = |field: &str, why: &str, instead: &str| {
-            notes.add(Note::at(self.file, config.place_of(field).line, field, why, instead));
+            notes.at(self.file, config.place_of(field).line, field, why, instead);
         };
         let methods = config.list("auth_methods");
         let has_session = self.node.text_of("name") == "openid-connect"
@@ -706,7 +700,7 @@ fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>> + Clone, notes: &mut Not
         for ((name, ..), plugin) in all {
             let why = "it knows a client by a cookie only, which weir's `credential` does not read";
             let instead = "Write `cookie` with the cookie's name as the `subject`";
-            notes.add(Note::at(plugin.file, plugin.node.place.line, name, why, instead));
+            notes.at(plugin.file, plugin.node.place.line, name, why, instead);
         }
     }
     let Some((row, last)) = last else {
@@ -721,7 +715,7 @@ fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>> + Clone, notes: &mut Not
             "Kong counts the consumer that {} names, which each request needs, so weir reads the credential of that plugin only",
             row.0
         );
-        notes.add(Note::at(other.file, other.node.place.line, name, why, ""));
+        notes.at(other.file, other.node.place.line, name, why, "");
     }
     last.places(row.1, row.2, notes)
 }
@@ -742,7 +736,7 @@ fn note_consumer(file: usize, plugin: &Node, notes: &mut Notes) {
         notes.read(plugin);
         let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
         let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
-        notes.add(Note::at(file, plugin.place.line, name, why, instead));
+        notes.at(file, plugin.place.line, name, why, instead);
     }
 }
 

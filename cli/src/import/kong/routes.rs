@@ -5,7 +5,7 @@ use core::cmp::Reverse;
 
 use super::super::are_apart;
 use super::super::nginx::host_test;
-use super::super::notes::{Note, Notes};
+use super::super::notes::Notes;
 use super::super::test::{PathTest, Test, whole, without_port};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
@@ -109,7 +109,7 @@ fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
                 );
             }
             let field = if entry.has_expression() { "expression" } else { "paths" };
-            notes.add(Note::at(*file, node.place_of(field).line, field, why, instead));
+            notes.at(*file, node.place_of(field).line, field, why, instead);
         }
     }
 }
@@ -163,7 +163,7 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
             is_partial = true;
             let why = "weir tests no port, so the route's limits apply at each, beside those of other routes";
             let line = node.place_of("hosts").line;
-            notes.add(Note::at(file, line, host, why, "Load the policy only in the listener of this port"));
+            notes.at(file, line, host, why, "Load the policy only in the listener of this port");
         }
     }
     let has_plain_hosts = !hosts.is_empty() && hosts.iter().all(|host| !host.contains('*'));
@@ -179,7 +179,7 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
                 let why = format!(
                     "weir cannot read its expression ({said}), so the route's limits apply to all values, beside those of other routes"
                 );
-                notes.add(Note::at(file, place.line, name, why, "Test the header in the `match`"));
+                notes.at(file, place.line, name, why, "Test the header in the `match`");
                 Test::Always
             })
         });
@@ -196,13 +196,7 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
         let why = "weir sees the name of the TLS handshake as an attribute only, so the route's limits apply to all names, beside those of \
             other routes";
         let line = node.place_of("snis").line;
-        notes.add(Note::at(
-            file,
-            line,
-            "snis",
-            why,
-            "Test `attribute: {path: [connection, requested_server_name]}`",
-        ));
+        notes.at(file, line, "snis", why, "Test `attribute: {path: [connection, requested_server_name]}`");
     }
     let has_expression = !node.text_of("expression").is_empty();
     if let Some(test) = expression(node.text_of("expression")) {
@@ -211,7 +205,7 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
         is_partial = true;
         let why = "an expression of Kong's router is not read, so the route's limits apply to all requests, beside those of other routes";
         let line = node.place_of("expression").line;
-        notes.add(Note::at(file, line, "expression", why, "Write it into the `match` of its policies"));
+        notes.at(file, line, "expression", why, "Write it into the `match` of its policies");
     }
     let paths = texts(node, "paths");
     let kinds = kinds.saturating_add((!paths.is_empty()).into());
@@ -242,19 +236,19 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
         if regex.is_none() && path.contains('%') {
             let why = "weir decodes a path before it compares it, so no request has this one";
             let line = node.place_of("paths").line;
-            notes.add(Note::at(file, line, &path, why, "Write the decoded path into the `match`"));
+            notes.at(file, line, &path, why, "Write the decoded path into the `match`");
         }
         match test {
             Ok(test) => found.push(entry(requests.clone().and(Test::path(test)), regex.is_some(), length)),
             Err(said) => {
                 let line = node.place_of("paths").line;
-                notes.add(Note::at(
+                notes.at(
                     file,
                     line,
                     &path,
                     format!("weir cannot read the expression: {said}"),
                     "Write the policy by hand",
-                ));
+                );
             }
         }
     }

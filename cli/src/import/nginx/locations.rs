@@ -148,29 +148,23 @@ fn named(server: &Directive, notes: &mut Notes) -> Vec<Vec<(String, Test)>> {
             // nginx compares the host without its port.
             None if name.contains(':') && !name.starts_with('[') => {
                 let why = "no host has this name: to nginx the port is no part of it";
-                notes.add(Note::at(server.file, server.line, name, why, "Write the name without the port"));
+                notes.at(server.file, server.line, name, why, "Write the name without the port");
                 Test::NEVER
             }
             None if !name.is_ascii() => {
                 let why = "no client sends this host: an international name comes as `xn--…`";
-                notes.add(Note::at(server.file, server.line, name, why, "Write that name"));
+                notes.at(server.file, server.line, name, why, "Write that name");
                 Test::NEVER
             }
             None if name == "$hostname" => {
                 let why = "it is the name of nginx's machine, which weir does not know";
-                notes.add(Note::at(server.file, server.line, name, why, "Write the name"));
+                notes.at(server.file, server.line, name, why, "Write the name");
                 Test::NEVER
             }
             None => {
                 if name.contains('$') {
                     let why = "it is a variable of a template to which nginx and weir give no value, so no host has this name";
-                    notes.add(Note::at(
-                        server.file,
-                        server.line,
-                        name,
-                        why,
-                        "Import what the template makes",
-                    ));
+                    notes.at(server.file, server.line, name, why, "Import what the template makes");
                 }
                 host_test(name, true)
             }

@@ -5,7 +5,7 @@ use core::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::super::notes::{Note, Notes};
+use super::super::notes::Notes;
 use super::super::status::of_rejections;
 use super::super::test::{PathTest, Test, escaped};
 use super::entries::{Address, Entry, MIN_BITS, Source};
@@ -432,7 +432,7 @@ fn elsewhere(
             && !read.contains(&core::ptr::from_ref(list))
         {
             let why = "limits are read in the filter, in virtual hosts, their routes and RateLimitPerRoute, and in patches of these, so these are not imported";
-            notes.add(Note::at(file, place.line, "rate_limits", why, "Give the routes that Envoy has (`/config_dump`), or write the policy by hand"));
+            notes.at(file, place.line, "rate_limits", why, "Give the routes that Envoy has (`/config_dump`), or write the policy by hand");
         }
     });
 }
@@ -449,7 +449,7 @@ struct Levels<'a> {
 
 /// Notes about a value of Envoy's configuration.
 pub fn note(notes: &mut Notes, file: usize, node: &Node, what: &str, why: &str, instead: &str) {
-    notes.add(Note::at(file, node.place.line, what, why, instead));
+    notes.at(file, node.place.line, what, why, instead);
 }
 
 /// The domains of a virtual host: names with their tests, and whether it takes all others.
@@ -692,7 +692,7 @@ fn domain_of(own: &Node, levels: &Levels<'_>, notes: &mut Notes) -> Option<Strin
         let why = "no file that is imported has this domain, so what is sent to it is not limited";
         let place = own.place_of("domain");
         let what = format!("domain: {domain}");
-        notes.add(Note::at(levels.file, place.line, &what, why, "Import its file, too"));
+        notes.at(levels.file, place.line, &what, why, "Import its file, too");
     }
     Some(domain.to_owned())
 }
@@ -759,13 +759,13 @@ pub fn route_test(route: &Node, file: usize, notes: &mut Notes) -> RouteTest {
             Some(part) => test = test.and(part),
             None => {
                 is_exact = false;
-                notes.add(Note::at(
+                notes.at(
                     file,
                     place.line,
                     &format!("match: {name}"),
                     "weir does not have this condition, so the policies of this route, and of those after it, are for more requests",
                     "Give the route a name, and add the condition `route`",
-                ));
+                );
             }
         }
     }
@@ -908,7 +908,7 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
                 ["v4_prefix_mask_len", "v6_prefix_mask_len"].map(|name| value.get(name).and_then(number));
             if bits.iter().zip(MIN_BITS).any(|(bits, min)| bits.is_some_and(|bits| bits < min)) {
                 let why = "weir counts networks of at least 8 bits, or 16 of IPv6, so fewer clients together";
-                notes.add(Note::at(file, place.line, kind, why, ""));
+                notes.at(file, place.line, kind, why, "");
             }
             let source = Source::Address(Address::Masked(bits[0], bits[1]));
             Some((String::from("masked_remote_address"), source))
@@ -947,11 +947,11 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
         notes.unread(file, value, known);
         if value.text_of("descriptor_value").matches('%').count() > 1 {
             let why = "with `enable_formatter_for_ratelimit_action_descriptor_value`, Envoy fills in values, and weir takes the text as it is";
-            notes.add(Note::at(file, place.line, kind, why, "Name the value in the policy's `subject`"));
+            notes.at(file, place.line, kind, why, "Name the value in the policy's `subject`");
         }
     } else {
         let why = "weir cannot tell what this action makes of a request, so the descriptor is not imported";
-        notes.add(Note::at(file, place.line, kind, why, "Write the policy by hand"));
+        notes.at(file, place.line, kind, why, "Write the policy by hand");
     }
     let absent = match value.text_of("default_value") {
         text if !text.is_empty() && kind == "metadata" => Absent::Default(text.to_owned()),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::super::Object;
 use super::super::envoy::attribute;
-use super::super::notes::{Note, Notes};
+use super::super::notes::Notes;
 use super::super::test::Test;
 use super::envoy::{domains, note, route_test, virtual_host};
 use crate::document::Node;
@@ -180,7 +180,7 @@ pub fn note_differences(patches: &[(usize, &Node, &Node)], notes: &mut Notes) {
             let why = "limits have different ones, which weir does not read, so the policies are for the requests of all";
             let instead = "Import those of each place alone, and load weir there";
             for (file, line, _) in found.iter().flatten() {
-                notes.add(Note::at(*file, *line, field, why, instead));
+                notes.at(*file, *line, field, why, instead);
             }
         }
     }

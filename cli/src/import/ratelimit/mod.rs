@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::notes::{Note, Notes, Reader};
+use super::notes::{Notes, Reader};
 use super::{Imported, Output};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
@@ -106,7 +106,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     for other in others {
         let what = format!("domain: {}", other.root.text_of("domain"));
         let why = "Envoy's filter asks for another domain, so it is not imported";
-        notes.add(Note::at(other.file, line(other.root, "domain"), &what, why, ""));
+        notes.at(other.file, line(other.root, "domain"), &what, why, "");
     }
     note_domains(&wanted, filter.domain.is_some(), &mut notes);
     let mut policies = policies::Policies::new(&sources, &mut notes);
@@ -184,7 +184,7 @@ fn sent<'a>(
     for (number, node) in filters.iter().filter_map(|(number, other)| Some((number, other.node?))) {
         let why = "it is a second filter of this kind, and the one of a file before is imported, without the limits of the routes beside \
             this one";
-        notes.add(Note::at(*number, node.place.line, "RateLimit", why, "Import one filter at a time"));
+        notes.at(*number, node.place.line, "RateLimit", why, "Import one filter at a time");
     }
     let (skipped, taken): (Vec<_>, Vec<_>) =
         envoys.iter().copied().partition(|(number, _)| is_other(*number));
@@ -200,7 +200,7 @@ fn note_domains(services: &[&Service<'_>], is_asked: bool, notes: &mut Notes) {
         let mut before = services.iter().take(number).map(|other| domain(other));
         let what = format!("domain: {}", domain(service));
         let mut add = |why: &str, instead: &str| {
-            notes.add(Note::at(service.file, line(service.root, "domain"), &what, why, instead));
+            notes.at(service.file, line(service.root, "domain"), &what, why, instead);
         };
         if !is_asked && before.clone().any(|other| other != domain(service)) {
             let why = "it is another domain than in the files before, for which another filter of Envoy may ask; the policies of all domains \

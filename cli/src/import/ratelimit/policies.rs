@@ -103,7 +103,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                 let what = format!("key: {}", node.text_of("key"));
                 let why = "no action of Envoy's routes makes a descriptor that finds this limit, so it is not imported";
                 let instead = "If another Envoy asks for it, import with its configuration, too";
-                self.notes.add(Note::at(service.file, line(node, "key"), &what, why, instead));
+                self.notes.at(service.file, line(node, "key"), &what, why, instead);
             }
         }
     }
@@ -128,7 +128,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                     let (line, what) = (find_line(service.root, key).unwrap_or(1), format!("key: {key}"));
                     let why = "only Envoy's routes say where its value is in a request, so its limits are not imported";
                     let instead = format!("Add `--envoy FILE`, or `--descriptor {key}=header:NAME`");
-                    self.notes.add(Note::at(service.file, line, &what, why, instead));
+                    self.notes.at(service.file, line, &what, why, instead);
                 }
             }
         }
@@ -146,7 +146,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                 let why = format!(
                     "it has a limit, and so has {below} below it; the service applies the one of the last entry that Envoy sends, and weir both"
                 );
-                self.notes.add(Note::at(service.file, line(node, "key"), &what, why, "Add `--envoy FILE`"));
+                self.notes.at(service.file, line(node, "key"), &what, why, "Add `--envoy FILE`");
             }
             self.note_nested(service, node);
         }
@@ -193,7 +193,7 @@ impl<'a, 'n> Policies<'a, 'n> {
             if same.iter().any(|other| value(other) == value(node)) {
                 let what = format!("key: {}", entry.key);
                 let why = "the service refuses a second descriptor with this key and value, so only the first is imported";
-                self.notes.add(Note::at(service.file, line(node, "key"), &what, why, "Remove one of both"));
+                self.notes.at(service.file, line(node, "key"), &what, why, "Remove one of both");
                 self.found.insert(core::ptr::from_ref(node));
             } else {
                 same.push(node);
@@ -220,7 +220,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                 let what = format!("{}: {text}", entry.key);
                 let why = "versions of the service before March 2026 read a `*` at the end of a value only";
                 let instead = "If yours is older, remove the policy";
-                self.notes.add(Note::at(service.file, line(node, "value"), &what, why, instead));
+                self.notes.at(service.file, line(node, "value"), &what, why, instead);
             }
             let test = if text.is_empty() { Ok(entry.source.is_there()) } else { entry.source.is(&text) };
             let test = match test {
@@ -239,7 +239,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                 let (line, what) = (line(node, "value"), format!("{}: {text}", entry.key));
                 let why = "only Envoy's routes say which requests have it; the policy is for all requests";
                 let instead = "Add `--envoy FILE`, or a `match` to the policy";
-                self.notes.add(Note::at(service.file, line, &what, why, instead));
+                self.notes.at(service.file, line, &what, why, instead);
             }
             let guessed = match &entry.source {
                 Source::Fixed(None, _) if text.is_empty() => {
@@ -252,13 +252,7 @@ impl<'a, 'n> Policies<'a, 'n> {
             };
             if !guessed.is_empty() && self.sources.iter().all(|(key, _)| *key != entry.key) {
                 let what = format!("key: {}", entry.key);
-                self.notes.add(Note::at(
-                    service.file,
-                    line(node, "key"),
-                    &what,
-                    guessed,
-                    "Add `--envoy FILE`",
-                ));
+                self.notes.at(service.file, line(node, "key"), &what, guessed, "Add `--envoy FILE`");
             }
             own.requests = own.requests.and(test.clone());
             if !is_unknown {
@@ -303,7 +297,7 @@ impl<'a, 'n> Policies<'a, 'n> {
             ("value_to_metric", NAMES, JOURNAL),
         ] {
             if node.is_true(name) || name == "metadata" && node.get(name).is_some() {
-                self.notes.add(Note::at(service.file, line(node, name), name, why, instead));
+                self.notes.at(service.file, line(node, name), name, why, instead);
             }
         }
         // It may replace others.
@@ -325,7 +319,7 @@ impl<'a, 'n> Policies<'a, 'n> {
             unit(limit.text_of("unit")).is_some() && units.is_none_or(|units| number(units).is_some());
         if !is_right && !limit.is_true("unlimited") {
             let (line, instead) = (limit.place.line, "Write `requests_per_unit` and a `unit`");
-            self.notes.add(Note::at(service.file, line, "rate_limit", "the service refuses it", instead));
+            self.notes.at(service.file, line, "rate_limit", "the service refuses it", instead);
             return;
         }
         let descriptors = vec![descriptor];
@@ -351,7 +345,7 @@ impl<'a, 'n> Policies<'a, 'n> {
             .any(|(one, other)| both(one, other));
         if is_shared {
             let why = "a request that one of its descriptors denies counts in the others, too; weir refunds it there";
-            self.notes.add(Note::at(first.number, first.node.place.line, "descriptors", why, ""));
+            self.notes.at(first.number, first.node.place.line, "descriptors", why, "");
         }
     }
 
@@ -368,13 +362,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         for (place, made) in self.made.iter().enumerate() {
             if self.made.iter().take(place).any(|other| is_other(made, other)) {
                 let why = "requests have its value at different places; the service counts equal values together, and weir apart";
-                self.notes.add(Note::at(
-                    made.number,
-                    line(made.node, "key"),
-                    made.node.text_of("key"),
-                    why,
-                    "",
-                ));
+                self.notes.at(made.number, line(made.node, "key"), made.node.text_of("key"), why, "");
             }
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers and names in Envoy's configuration, and a note for each value that cannot be read.
 
-use super::super::notes::{Note, Notes};
+use super::super::notes::Notes;
 use crate::document::{Content, Node, is_called};
 
 pub fn number(node: &Node) -> Option<u64> {
@@ -66,7 +66,7 @@ pub fn note_unreadable(notes: &mut Notes, file: usize, node: &Node) {
                     Content::Object(_) => String::from("an object"),
                 };
                 let why = format!("found {found}, allowed: {allowed}; it counts as not set");
-                notes.add(Note::at(file, place.line, name, why, "Correct it"));
+                notes.at(file, place.line, name, why, "Correct it");
             }
             _ => note_unreadable(notes, file, value),
         }
