@@ -192,13 +192,8 @@ impl<'a> Cluster<'a, '_> {
                     let why = format!(
                         "the files have no ApisixPluginConfig {shared:?} of the namespace {namespace:?}"
                     );
-                    self.note(
-                        of,
-                        place,
-                        "plugin_config_name",
-                        why,
-                        "If it limits, import the file that has it, too",
-                    );
+                    let instead = "If it limits, import the file that has it, too";
+                    self.note(of, place, "plugin_config_name", why, instead);
                 }
             }
         }

@@ -299,12 +299,9 @@ impl<'n> Writer<'n> {
             if name == "consumer_name" {
                 let why = "APISIX counts each consumer, and a request without a credential for the `anonymous_consumer`, or rejects it; weir \
                     counts each credential, and requests without one together";
-                self.note(
-                    plugin,
-                    "key",
-                    why,
-                    "If a consumer has several credentials, name what is the same, such as `jwt_claim`",
-                );
+                let instead =
+                    "If a consumer has several credentials, name what is the same, such as `jwt_claim`";
+                self.note(plugin, "key", why, instead);
             }
             for (why, instead) in places.notes().filter(|_| name == "consumer_name") {
                 self.note(plugin, "key", why, instead);
@@ -356,12 +353,8 @@ impl<'n> Writer<'n> {
         let status = config.get("rejected_code").and_then(number).unwrap_or(503);
         let is_allowed = (400..600).contains(&status);
         if !is_allowed {
-            self.note(
-                plugin,
-                "rejected_code",
-                "weir rejects with 400 to 599, so it is 503",
-                "Choose a status",
-            );
+            let why = "weir rejects with 400 to 599, so it is 503";
+            self.note(plugin, "rejected_code", why, "Choose a status");
         }
         response.set("status", if is_allowed { status } else { 503 });
         let message = config.get("rejected_msg").and_then(Node::text);

@@ -72,13 +72,8 @@ fn of_route(
     if let Some(host) = hosts.iter().find(|host| without_port(host) != host.as_str()) {
         is_partial = true;
         let why = "weir tests no port, so the route's limits apply at each, beside those of other routes";
-        notes.at(
-            *file,
-            node.place_of("hosts").line,
-            host,
-            why,
-            "Load the policy only in the listener of this port",
-        );
+        let instead = "Load the policy only in the listener of this port";
+        notes.at(*file, node.place_of("hosts").line, host, why, instead);
     }
     let priority = node.get("priority").and_then(Node::text_or_number);
     let priority = priority.and_then(|text| text.parse().ok()).unwrap_or(0);

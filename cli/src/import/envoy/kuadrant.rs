@@ -64,13 +64,8 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
         let Some(part) = part(expression) else {
             let why =
                 format!("weir does not know the expression {expression:?}, so the limit is not imported");
-            return writer.note(
-                file,
-                counter,
-                "expression",
-                &why,
-                "Name in a `subject` what tells clients apart",
-            );
+            let instead = "Name in a `subject` what tells clients apart";
+            return writer.note(file, counter, "expression", &why, instead);
         };
         differences(file, counter, ("expression", expression), writer);
         if part.names().any(|field| field == "credential") {
@@ -196,13 +191,8 @@ fn differences(file: usize, of: &Node, (field, expression): (&str, &str), writer
     }
     if expression.contains("request.headers") {
         let why = "without this header the expression fails, and Kuadrant's failure mode decides";
-        writer.note(
-            file,
-            of,
-            field,
-            why,
-            "Write what weir does without it: `on_missing`, or a `header` in `match`",
-        );
+        let instead = "Write what weir does without it: `on_missing`, or a `header` in `match`";
+        writer.note(file, of, field, why, instead);
     }
     if expression.contains("source.address") {
         let why = "Kuadrant's `source.address` has the port, so that each connection counts by itself, and weir counts each address";

@@ -473,13 +473,8 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
     for field in ["descriptors", "rate_limits"] {
         if !config.each(field).is_empty() {
             let why = "limits by descriptors are not imported here";
-            writer.note(
-                file,
-                config,
-                field,
-                why,
-                "Write a policy for each: its entries are `match` and `subject`",
-            );
+            let instead = "Write a policy for each: its entries are `match` and `subject`";
+            writer.note(file, config, field, why, instead);
         }
     }
     let Some(bucket) = config.get("token_bucket") else {
@@ -492,13 +487,8 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
         ["filter_enabled", "filter_enforced"].map(|field| percent(config, field).unwrap_or(0));
     if enabled == 0 {
         let why = "the filter is off by default, because it has no `filter_enabled` above 0 %, so it is not imported";
-        return writer.note(
-            file,
-            config,
-            "filter_enabled",
-            why,
-            "If the runtime switches it on, write the value",
-        );
+        let instead = "If the runtime switches it on, write the value";
+        return writer.note(file, config, "filter_enabled", why, instead);
     }
     for (field, percent) in [("filter_enabled", enabled), ("filter_enforced", enforced)] {
         if (1..100).contains(&percent) {

@@ -156,13 +156,8 @@ fn target(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) -> Te
         }
         if of.text_of("kind") == "Gateway" && writer.has_gateways {
             let why = "weir does not know the Gateway of a request, so the policies are for those of the other Gateways, too";
-            writer.note(
-                file,
-                of,
-                "name",
-                why,
-                "Import the policies of each Gateway alone, and load weir in it",
-            );
+            let instead = "Import the policies of each Gateway alone, and load weir in it";
+            writer.note(file, of, "name", why, instead);
         }
         let route = route(of, namespace);
         if route.is_none() && of.text_of("kind") != "Gateway" {
@@ -253,13 +248,10 @@ impl Rule<'_> {
                 self.add(Test::Value(field, Map::from([("name", name.into()), (test, text.into())])), of);
             }
             _ if test == "regex" => {}
-            _ => writer.note(
-                file,
-                of,
-                "name",
-                "it needs a `value`, so this condition is not imported",
-                "Correct it",
-            ),
+            _ => {
+                let why = "it needs a `value`, so this condition is not imported";
+                writer.note(file, of, "name", why, "Correct it");
+            }
         }
     }
 
@@ -291,13 +283,8 @@ impl Rule<'_> {
         // All addresses of version 4 stand for all.
         if matches!(value, "0.0.0.0/0" | "::/0") && !of.is_true("invert") {
             let why = "Envoy Gateway limits clients of this version of IP only, and weir those of both";
-            writer.note(
-                file,
-                of,
-                "value",
-                why,
-                "Name the networks in `match: {client_address}` if the others have no limit",
-            );
+            let instead = "Name the networks in `match: {client_address}` if the others have no limit";
+            writer.note(file, of, "value", why, instead);
         } else {
             self.add(Test::Address(vec![network]), of);
         }
@@ -315,37 +302,22 @@ fn policy(
     writer: &mut Writer<'_>,
 ) {
     let Some(limit) = rule.node.get("limit") else {
-        return writer.note(
-            file,
-            rule.node,
-            "limit",
-            "the rule has none, so it is not imported",
-            "Correct it",
-        );
+        let why = "the rule has none, so it is not imported";
+        return writer.note(file, rule.node, "limit", why, "Correct it");
     };
     writer.notes.unread(file, limit, "requests unit fromMetadata");
     let (units, unit) = (limit.get("requests").and_then(number), unit(limit.text_of("unit")));
     let (Some(units), Some((window, unit))) = (units, unit) else {
-        return writer.note(
-            file,
-            limit,
-            "limit",
-            "it needs `requests` and a `unit`, so it is not imported",
-            "Correct it",
-        );
+        let why = "it needs `requests` and a `unit`, so it is not imported";
+        return writer.note(file, limit, "limit", why, "Correct it");
     };
     if limit.get("fromMetadata").is_some() {
         let why = "weir reads no metadata, so the limit is the one that is written";
         writer.note(file, limit, "fromMetadata", why, "`tiers` and `scale` choose limits by the request");
     }
     if requests.is_never() {
-        return writer.note(
-            file,
-            rule.node,
-            "limit",
-            "no request meets its selectors, so it is not imported",
-            "",
-        );
+        let why = "no request meets its selectors, so it is not imported";
+        return writer.note(file, rule.node, "limit", why, "");
     }
     let mut made = writer.policy(file, rule.node, &format!("{name}-{unit}"), requests);
     let parts = if rule.parts.is_empty() {

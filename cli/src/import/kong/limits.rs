@@ -153,11 +153,8 @@ fn note_others(config: &Node, is_advanced: bool, note: &mut dyn FnMut(&str, &str
         note("sync_rate", why, MULTIPLY);
     }
     if config.get("sync_rate").and_then(thousandths).is_some_and(|rate| rate > 0) {
-        note(
-            "sync_rate",
-            "Kong counts in the background, and may admit more; weir counts each request exactly",
-            "",
-        );
+        let why = "Kong counts in the background, and may admit more; weir counts each request exactly";
+        note("sync_rate", why, "");
     }
     if config.get("throttling").is_some_and(|throttling| throttling.is_true("enabled")) {
         let why = "Kong holds requests that are over the limit and tries them again, and weir rejects them";
@@ -203,11 +200,8 @@ fn periods(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
 fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
     let is_fixed = config.text_of("window_type") == "fixed";
     if config.list("window_size").len() != config.list("limit").len() {
-        note(
-            "window_size",
-            "it has not as many numbers as `limit`, so those without a pair are not imported",
-            "Correct it",
-        );
+        let why = "it has not as many numbers as `limit`, so those without a pair are not imported";
+        note("window_size", why, "Correct it");
     }
     let sizes = config.list("window_size").iter().map(thousandths);
     let limits = config.list("limit").iter().map(units);
@@ -281,11 +275,8 @@ fn subjects(
             ]
         }
         "consumer-group" => {
-            note(
-                field,
-                "weir knows no consumer groups: all requests count together",
-                "Name what tells them apart in the `subject`",
-            );
+            let why = "weir knows no consumer groups: all requests count together";
+            note(field, why, "Name what tells them apart in the `subject`");
             vec![(literal("consumer-group"), requests.clone())]
         }
         "consumer" | "credential" | "header" => {

@@ -411,13 +411,8 @@ impl<'a> Gateway<'a> {
             if found.is_none() && !name.is_empty() {
                 let effect = if is_limit { "the plugin is not imported" } else { "it is for no route here" };
                 let why = format!("the files have no {kind} {name:?}, so {effect}");
-                notes.at(
-                    file,
-                    plugin.place.line,
-                    plugin.text_of("name"),
-                    why,
-                    "Import the file that has it, too",
-                );
+                let instead = "Import the file that has it, too";
+                notes.at(file, plugin.place.line, plugin.text_of("name"), why, instead);
                 return Err(());
             }
             Ok(found)

@@ -242,13 +242,8 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
             Ok(test) => found.push(entry(requests.clone().and(Test::path(test)), regex.is_some(), length)),
             Err(said) => {
                 let line = node.place_of("paths").line;
-                notes.at(
-                    file,
-                    line,
-                    &path,
-                    format!("weir cannot read the expression: {said}"),
-                    "Write the policy by hand",
-                );
+                let why = format!("weir cannot read the expression: {said}");
+                notes.at(file, line, &path, why, "Write the policy by hand");
             }
         }
     }

@@ -759,13 +759,9 @@ pub fn route_test(route: &Node, file: usize, notes: &mut Notes) -> RouteTest {
             Some(part) => test = test.and(part),
             None => {
                 is_exact = false;
-                notes.at(
-                    file,
-                    place.line,
-                    &format!("match: {name}"),
-                    "weir does not have this condition, so the policies of this route, and of those after it, are for more requests",
-                    "Give the route a name, and add the condition `route`",
-                );
+                let why = "weir does not have this condition, so the policies of this route, and of those after it, are for more requests";
+                let instead = "Give the route a name, and add the condition `route`";
+                notes.at(file, place.line, &format!("match: {name}"), why, instead);
             }
         }
     }
