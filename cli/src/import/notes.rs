@@ -102,6 +102,11 @@ impl Notes {
         self.add(Note::at(file, line, what, why, instead));
     }
 
+    /// Adds a remark about a field of an object.
+    pub fn field(&mut self, file: usize, node: &Node, field: &str, why: impl Into<String>, instead: &str) {
+        self.at(file, node.place_of(field).line, field, why, instead);
+    }
+
     pub const fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -141,8 +141,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         if !common.finds_consumers && groups.iter().any(|(_, places)| places.finds_consumers) {
             let why =
                 "APISIX before 3.17 runs it before the authentication of routes, and so counts addresses";
-            let line = plugin.config.place_of("key").line;
-            notes.at(plugin.file, line, "key", why, "For such a version, write `client_address`");
+            notes.field(plugin.file, plugin.config, "key", why, "For such a version, write `client_address`");
         }
         let is_answered = |entry: &Entry| {
             !entry.is_partial && answers(Some(entry.route)) && entry.requests.overlaps(&options)

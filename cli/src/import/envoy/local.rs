@@ -261,7 +261,7 @@ fn note_listener(
             let why = "weir does not know which listener a request comes from, so the limits of all of them may apply to it";
             let (field, instead) =
                 (if is_table { "virtual_hosts" } else { "http_filters" }, "Import one listener at a time");
-            notes.at(file, node.place_of(field).line, field, why, instead);
+            notes.field(file, node, field, why, instead);
         }
         places.push(place);
     }

@@ -99,8 +99,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// Adds a note about a field of an object.
     fn note(&mut self, file: usize, node: &Node, field: &str, why: &str, instead: &str) {
-        let line = node.field(field).map_or(node.place.line, |(place, _)| place.line);
-        self.notes.at(file, line, field, why, instead);
+        self.notes.field(file, node, field, why, instead);
     }
 
     /// The beginning of a policy: its name, where it comes from, and which requests it is for.

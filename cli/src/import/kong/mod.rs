@@ -311,8 +311,7 @@ fn share<'a>(
     }
     if shared.iter().any(|(of, _)| is_same(of)) {
         let why = "Kong counts the plugins of one namespace together; these differ, so each policy counts by itself";
-        let line = config.place_of("namespace").line;
-        notes.at(plugin.file, line, "namespace", why, "Give them the same limits and `counters`");
+        notes.field(plugin.file, config, "namespace", why, "Give them the same limits and `counters`");
     }
     shared.push((config, made.iter().filter_map(named).collect()));
 }
@@ -338,7 +337,7 @@ impl<'a> Gateway<'a> {
             if service.is_none() && !name.is_empty() {
                 let why = format!("the files have no service {name:?}");
                 let instead = "If it limits, import the file that has it, too";
-                notes.at(file, route.place_of("service").line, "service", why, instead);
+                notes.field(file, route, "service", why, instead);
             }
             self.services_of.push(service);
         }
@@ -660,7 +659,7 @@ impl Plugin<'_> {
             _ => {}
         }
         let mut note = |field: &str, why: &str, instead: &str| {
-            notes.at(self.file, config.place_of(field).line, field, why, instead);
+            notes.field(self.file, config, field, why, instead);
         };
         let methods = config.list("auth_methods");
         let has_session = self.node.text_of("name") == "openid-connect"

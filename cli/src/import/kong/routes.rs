@@ -109,7 +109,7 @@ fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
                 );
             }
             let field = if entry.has_expression() { "expression" } else { "paths" };
-            notes.at(*file, node.place_of(field).line, field, why, instead);
+            notes.field(*file, node, field, why, instead);
         }
     }
 }
@@ -195,8 +195,8 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
     if !node.list("snis").is_empty() {
         let why = "weir sees the name of the TLS handshake as an attribute only, so the route's limits apply to all names, beside those of \
             other routes";
-        let line = node.place_of("snis").line;
-        notes.at(file, line, "snis", why, "Test `attribute: {path: [connection, requested_server_name]}`");
+        let instead = "Test `attribute: {path: [connection, requested_server_name]}`";
+        notes.field(file, node, "snis", why, instead);
     }
     let has_expression = !node.text_of("expression").is_empty();
     if let Some(test) = expression(node.text_of("expression")) {
@@ -204,10 +204,9 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
     } else if has_expression {
         is_partial = true;
         let why = "an expression of Kong's router is not read, so the route's limits apply to all requests, beside those of other routes";
-        let line = node.place_of("expression").line;
-        notes.at(file, line, "expression", why, "Write it into the `match` of its policies");
+        notes.field(file, node, "expression", why, "Write it into the `match` of its policies");
     }
-    let paths = texts(node, "paths");
+    let (paths, line) = (texts(node, "paths"), node.place_of("paths").line);
     let kinds = kinds.saturating_add((!paths.is_empty()).into());
     let priority_of = |field: &str| node.get(field).and_then(Node::text_or_number)?.parse().ok();
     let entry = |requests: Test, is_regex: bool, length: usize| {
@@ -235,13 +234,11 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
         };
         if regex.is_none() && path.contains('%') {
             let why = "weir decodes a path before it compares it, so no request has this one";
-            let line = node.place_of("paths").line;
             notes.at(file, line, &path, why, "Write the decoded path into the `match`");
         }
         match test {
             Ok(test) => found.push(entry(requests.clone().and(Test::path(test)), regex.is_some(), length)),
             Err(said) => {
-                let line = node.place_of("paths").line;
                 let why = format!("weir cannot read the expression: {said}");
                 notes.at(file, line, &path, why, "Write the policy by hand");
             }
