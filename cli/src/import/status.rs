@@ -4,50 +4,19 @@
 use super::ratelimit::number;
 use crate::document::Node;
 
-/// The names of `envoy.type.v3.StatusCode`, from 400.
-const STATUSES: [(u64, &str); 37] = [
-    (400, "BadRequest"),
-    (401, "Unauthorized"),
-    (402, "PaymentRequired"),
-    (403, "Forbidden"),
-    (404, "NotFound"),
-    (405, "MethodNotAllowed"),
-    (406, "NotAcceptable"),
-    (407, "ProxyAuthenticationRequired"),
-    (408, "RequestTimeout"),
-    (409, "Conflict"),
-    (410, "Gone"),
-    (411, "LengthRequired"),
-    (412, "PreconditionFailed"),
-    (413, "PayloadTooLarge"),
-    (414, "URITooLong"),
-    (415, "UnsupportedMediaType"),
-    (416, "RangeNotSatisfiable"),
-    (417, "ExpectationFailed"),
-    (421, "MisdirectedRequest"),
-    (422, "UnprocessableEntity"),
-    (423, "Locked"),
-    (424, "FailedDependency"),
-    (426, "UpgradeRequired"),
-    (428, "PreconditionRequired"),
-    (429, "TooManyRequests"),
-    (431, "RequestHeaderFieldsTooLarge"),
-    (500, "InternalServerError"),
-    (501, "NotImplemented"),
-    (502, "BadGateway"),
-    (503, "ServiceUnavailable"),
-    (504, "GatewayTimeout"),
-    (505, "HTTPVersionNotSupported"),
-    (506, "VariantAlsoNegotiates"),
-    (507, "InsufficientStorage"),
-    (508, "LoopDetected"),
-    (510, "NotExtended"),
-    (511, "NetworkAuthenticationRequired"),
-];
-
-/// And those below.
-const LOWER: &str = "Empty Continue OK Created Accepted NonAuthoritativeInformation NoContent ResetContent PartialContent MultiStatus \
-    AlreadyReported IMUsed MultipleChoices MovedPermanently Found SeeOther NotModified UseProxy TemporaryRedirect PermanentRedirect";
+/// The names of `envoy.type.v3.StatusCode`.
+const STATUSES: &str = "Empty=0 Continue=100 OK=200 Created=201 Accepted=202 \
+    NonAuthoritativeInformation=203 NoContent=204 ResetContent=205 PartialContent=206 MultiStatus=207 \
+    AlreadyReported=208 IMUsed=226 MultipleChoices=300 MovedPermanently=301 Found=302 SeeOther=303 \
+    NotModified=304 UseProxy=305 TemporaryRedirect=307 PermanentRedirect=308 BadRequest=400 \
+    Unauthorized=401 PaymentRequired=402 Forbidden=403 NotFound=404 MethodNotAllowed=405 \
+    NotAcceptable=406 ProxyAuthenticationRequired=407 RequestTimeout=408 Conflict=409 Gone=410 \
+    LengthRequired=411 PreconditionFailed=412 PayloadTooLarge=413 URITooLong=414 UnsupportedMediaType=415 \
+    RangeNotSatisfiable=416 ExpectationFailed=417 MisdirectedRequest=421 UnprocessableEntity=422 \
+    Locked=423 FailedDependency=424 UpgradeRequired=426 PreconditionRequired=428 TooManyRequests=429 \
+    RequestHeaderFieldsTooLarge=431 InternalServerError=500 NotImplemented=501 BadGateway=502 \
+    ServiceUnavailable=503 GatewayTimeout=504 HTTPVersionNotSupported=505 VariantAlsoNegotiates=506 \
+    InsufficientStorage=507 LoopDetected=508 NotExtended=510 NetworkAuthenticationRequired=511";
 
 /// The status of rejections that this field of a filter says, unless it is 429, which is weir's own, too. Envoy takes 429 in place of one
 /// below 400.
@@ -61,10 +30,9 @@ pub fn of_rejections(filter: &Node, field: &str) -> Result<Option<u64>, &'static
     Ok(Some(found).filter(|code| (400..600).contains(code) && *code != 429))
 }
 
-/// The status that Envoy calls so; 0 for those below 400.
+/// The status that Envoy calls so.
 fn named(name: &str) -> Option<u64> {
-    let found = STATUSES.iter().find(|(_, known)| *known == name);
-    found.map(|(code, _)| *code).or_else(|| LOWER.split_whitespace().any(|known| known == name).then_some(0))
+    STATUSES.split_whitespace().find_map(|known| known.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
 
 #[cfg(test)]
@@ -74,7 +42,7 @@ mod tests {
         for (name, code) in [
             ("BadRequest", Some(400)),
             ("NetworkAuthenticationRequired", Some(511)),
-            ("Found", Some(0)),
+            ("Found", Some(302)),
             ("Nowhere", None),
         ] {
             assert_eq!(super::named(name), code, "{name}");
