@@ -30,7 +30,7 @@ pub struct Entry {
 }
 
 /// The longest text before a `*` comes first; of two with one, the priority decides, and then the longer path.
-type Rank = (RankOfHost, Reverse<bool>, Reverse<usize>, Reverse<i64>, Reverse<usize>);
+type Rank = (RankOfHost, Reverse<(bool, usize, i64, usize)>);
 
 /// The entries of all routes, in the order in which they are tried. `run` are the plugins of each route.
 pub fn entries(routes: &[Route<'_>], run: &[Vec<Plugin<'_>>], notes: &mut Notes) -> Vec<Entry> {
@@ -88,13 +88,8 @@ fn of_route(
             }
             Some((before, _)) => (PathTest::Prefix(before.to_owned()), Some(before.len())),
         };
-        let rank = (
-            rank_of_hosts,
-            Reverse(length.is_none()),
-            Reverse(length.unwrap_or(0)),
-            Reverse(priority),
-            Reverse(path.len()),
-        );
+        let rank = Reverse((length.is_none(), length.unwrap_or(0), priority, path.len()));
+        let rank = (rank_of_hosts, rank);
         Entry { route, requests: hosts.clone().and(requests.clone()).and(Test::path(test)), is_partial, rank }
     };
     let paths = texts(node, "uri", "uris");

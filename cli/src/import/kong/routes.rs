@@ -26,14 +26,7 @@ pub struct Entry {
 
 /// Routes are tried in this order: expressions of the router by their priority, then with more kinds of tests first, then with hosts that
 /// have no `*`, then with more headers, then regular expressions by their priority, then longer paths.
-type Rank = (
-    Reverse<Option<i64>>,
-    Reverse<usize>,
-    Reverse<bool>,
-    Reverse<usize>,
-    Reverse<Option<i64>>,
-    Reverse<usize>,
-);
+type Rank = Reverse<(Option<i64>, usize, bool, usize, Option<i64>, usize)>;
 
 /// Says something of the files, or of the routes, by their numbers.
 type Says<'a> = &'a dyn Fn(usize) -> bool;
@@ -71,7 +64,7 @@ const MAX_COMPARED: usize = 64;
 fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
     let known: Vec<&Entry> = all.iter().filter(|entry| !entry.is_partial).collect();
     for (place, entry) in known.iter().enumerate() {
-        let (.., Reverse(headers), Reverse(priority), _) = entry.rank;
+        let Reverse((.., headers, priority, _)) = entry.rank;
         let is_apart = |other: &Entry| {
             let nodes = (routes.get(other.route), routes.get(entry.route));
             matches!(nodes, (Some((_, one)), Some((_, other))) if are_apart(one, other))
@@ -92,7 +85,7 @@ fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
                 Some((why, "Let them differ, expressions by their `regex_priority`"))
             }
         } else if before().any(|other| {
-            let is_tried_later = other.rank.0 == entry.rank.0 && other.shipped() < entry.shipped();
+            let is_tried_later = other.rank.0.0 == entry.rank.0.0 && other.shipped() < entry.shipped();
             is_tried_later && other.requests.overlaps(&entry.requests) && !is_apart(other)
         }) {
             let why = "Kong's router `traditional_compatible` tries it before a route with more conditions, although Kong documents the opposite; \
@@ -123,14 +116,7 @@ impl Entry {
     /// The priority that Kong's `traditional_compatible` computes in fact (Kong's issue 14457): most parts of it are numbers of 32 bits, so they
     /// are shifted by too few bits, and large ones are negative.
     fn shipped(&self) -> (bool, bool, u64) {
-        let (
-            _,
-            Reverse(kinds),
-            Reverse(has_plain_hosts),
-            Reverse(headers),
-            Reverse(priority),
-            Reverse(length),
-        ) = self.rank;
+        let Reverse((_, kinds, has_plain_hosts, headers, priority, length)) = self.rank;
         let part = |number: usize, bits: u32| u64::try_from(number).unwrap_or(0).wrapping_shl(bits);
         let priority_part = priority.and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
         let low = part(kinds, 29) | part(headers, 20) | part(priority_part, 19) | part(length, 0);
@@ -210,14 +196,9 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
     let kinds = kinds.saturating_add((!paths.is_empty()).into());
     let priority_of = |field: &str| node.get(field).and_then(Node::text_or_number)?.parse().ok();
     let entry = |requests: Test, is_regex: bool, length: usize| {
-        let rank = (
-            Reverse(has_expression.then(|| priority_of("priority").unwrap_or(0))),
-            Reverse(kinds),
-            Reverse(has_plain_hosts),
-            Reverse(headers.len()),
-            Reverse(is_regex.then(|| priority_of("regex_priority").unwrap_or(0))),
-            Reverse(length),
-        );
+        let priority = has_expression.then(|| priority_of("priority").unwrap_or(0));
+        let of_regex = is_regex.then(|| priority_of("regex_priority").unwrap_or(0));
+        let rank = Reverse((priority, kinds, has_plain_hosts, headers.len(), of_regex, length));
         Entry { route, requests, is_partial, rank }
     };
     if paths.is_empty() {
