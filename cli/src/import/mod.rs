@@ -117,21 +117,10 @@ fn ignored(file: usize, place: Place) -> Note {
 }
 
 /// Fields of configurations that are imported, as texts in a ConfigMap of Kubernetes.
-const UNPACKED: [&str; 10] = [
-    "_format_version",
-    "apiVersion",
-    "descriptors",
-    "domain",
-    "global_rules",
-    "plugins",
-    "resources",
-    "routes",
-    "services",
-    "static_resources",
-];
+const UNPACKED: &str = "_format_version apiVersion descriptors domain global_rules plugins resources routes services static_resources";
 
 fn is_known(document: &Node) -> bool {
-    UNPACKED.iter().any(|field| document.get(field).is_some())
+    UNPACKED.split(' ').any(|field| document.get(field).is_some())
 }
 
 /// True if a string of this name in a ConfigMap is among the documents.
@@ -319,19 +308,12 @@ const TEMPLATES: [&str; 4] = ["${{", "{vault://", "$env://", "$secret://"];
 const MESSAGES: [&str; 2] = ["error_message", "rejected_msg"];
 
 /// The fields of a route that select its requests. If one of their texts has `${` or `{{`, another program fills it in.
-const MATCHED: [&str; 11] = [
-    "headers",
-    "host",
-    "hosts",
-    "method",
-    "methods",
-    "paths",
-    "remote_addr",
-    "remote_addrs",
-    "snis",
-    "uri",
-    "uris",
-];
+const MATCHED: &str = "headers host hosts method methods paths remote_addr remote_addrs snis uri uris";
+
+/// True if a name is one of these, which are separated by blanks.
+fn is_among(name: &str, names: &str) -> bool {
+    names.split_whitespace().any(|known| known == name)
+}
 
 /// True if decK, Kong or APISIX replaces this text, or a part of it.
 fn is_template(text: &str) -> bool {
@@ -343,14 +325,12 @@ fn is_template(text: &str) -> bool {
 /// one. `render` says how to fill in `${{…}}`.
 fn note_templates(file: usize, node: &Node, fields: &str, render: &str, notes: &mut Notes) -> bool {
     let mut is_found = false;
-    let is_read = |name: &str| fields.split_whitespace().any(|known| known == name);
-    for (name, _, value) in node.fields().iter().filter(|(name, ..)| is_read(name)) {
+    for (name, _, value) in node.fields().iter().filter(|(name, ..)| is_among(name, fields)) {
         value.walk(&mut |inner| {
             let text = inner.text().unwrap_or_default();
             // In an expression, `\{{2}` is two brackets.
             let marks = text.replace("\\{", "");
-            let is_filled =
-                MATCHED.contains(&name.as_str()) && (marks.contains("${") || marks.contains("{{"));
+            let is_filled = is_among(name, MATCHED) && (marks.contains("${") || marks.contains("{{"));
             if is_filled || is_template(text) {
                 let is_message = MESSAGES.contains(&name.as_str());
                 is_found |= !is_message;

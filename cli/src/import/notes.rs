@@ -9,8 +9,8 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::is_unpacked;
 use super::nginx::Directive;
+use super::{is_among, is_unpacked};
 use crate::document::{Content, Node, Syntax};
 use crate::source::Source;
 use crate::words::printable;
@@ -180,14 +180,7 @@ impl Notes {
             }
         }
         for (name, place, value) in node.fields() {
-            if [
-                "include_vh_rate_limits",
-                "includeVhRateLimits",
-                "managedFields",
-                "status",
-                "kubectl.kubernetes.io/last-applied-configuration",
-            ]
-            .contains(&name.as_str())
+            if is_among(name, NO_LIMITS)
                 || self.read.contains(&core::ptr::from_ref(value))
                 || around == "ConfigMap" && value.text().is_some_and(|text| is_unpacked(name, text))
             {
@@ -307,22 +300,12 @@ impl Notes {
     }
 }
 
+/// Fields that limit nothing, whatever is in them.
+const NO_LIMITS: &str = "include_vh_rate_limits includeVhRateLimits managedFields status kubectl.kubernetes.io/last-applied-configuration";
+
 /// Words for limits of requests, without what separates their parts.
-const LIMITS: [&str; 13] = [
-    "ratelimit",
-    "quotapolicy",
-    "planpolicy",
-    "limitcount",
-    "limitreq",
-    "limitconn",
-    "limitrps",
-    "limitrpm",
-    "requestlimit",
-    "throttl",
-    "inflightreq",
-    "serviceprotection",
-    "adaptiveconcurrency",
-];
+const LIMITS: &str = "ratelimit quotapolicy planpolicy limitcount limitreq limitconn limitrps limitrpm requestlimit throttl inflightreq \
+    serviceprotection adaptiveconcurrency";
 
 /// The ends of annotations that name what a controller runs: the plugins of Kong, a configuration of APISIX's plugins, the middlewares of
 /// Traefik, the policies of NGINX Inc.
@@ -333,7 +316,7 @@ pub fn is_limit(name: &str) -> bool {
     let letters: String = name.chars().filter(|next| next.is_alphanumeric()).collect();
     let letters = letters.to_ascii_lowercase();
     // Headers such as x-ratelimit-limit tell of limits only.
-    !letters.starts_with("xratelimit") && LIMITS.iter().any(|word| letters.contains(word))
+    !letters.starts_with("xratelimit") && LIMITS.split(' ').any(|word| letters.contains(word))
 }
 
 /// True if a string is an object in which something limits requests, or has directives of nginx that do.

@@ -9,7 +9,7 @@ use super::super::credential::Places;
 use super::super::nginx::{SKELETON, duration, unique};
 use super::super::notes::Notes;
 use super::super::test::Test;
-use super::super::{body, decimal, is_template, thousandths};
+use super::super::{body, decimal, is_among, is_template, thousandths};
 use super::{Plugin, number};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
@@ -258,7 +258,7 @@ impl<'n> Writer<'n> {
             self.note(plugin, "key", why, "If its value was meant, name it without `$`");
         }
         for (name, _) in
-            names.iter_mut().filter(|(name, _)| places.finds_consumers && OF_CONSUMER.contains(name))
+            names.iter_mut().filter(|(name, _)| places.finds_consumers && is_among(name, OF_CONSUMER))
         {
             *name = "consumer_name";
         }
@@ -432,17 +432,13 @@ fn is_local(plugin: &Plugin<'_>) -> bool {
 }
 
 /// Variables that authentication sets, also by the headers that it writes.
-const OF_CONSUMER: [&str; 4] = [
-    "consumer_name",
-    "http_x_consumer_username",
-    "http_x_consumer_custom_id",
-    "http_x_credential_identifier",
-];
+const OF_CONSUMER: &str =
+    "consumer_name http_x_consumer_username http_x_consumer_custom_id http_x_credential_identifier";
 
 /// True if a plugin counts what authentication names.
 pub fn is_by_consumer(config: &Node) -> bool {
     let all = config.list("rules").iter().chain([config]);
-    let names = |of: &Node| OF_CONSUMER.iter().any(|name| of.text_of("key").contains(name));
+    let names = |of: &Node| OF_CONSUMER.split(' ').any(|name| of.text_of("key").contains(name));
     all.into_iter().any(names)
 }
 

@@ -431,9 +431,8 @@ fn answers_options(route: Option<&Route<'_>>, roots: &[(usize, &Node)]) -> bool 
 /// Notes the plugins that answer requests of a route before APISIX counts them.
 fn note_before(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) {
     let running = running(Some(route), roots);
-    let refuses = |name: &str| {
-        BEFORE.split_whitespace().chain(AUTHENTICATION.iter().map(|(known, ..)| *known)).any(|it| it == name)
-    };
+    let refuses =
+        |name: &str| super::is_among(name, BEFORE) || AUTHENTICATION.iter().any(|(known, ..)| *known == name);
     for (file, name, place, config) in running.iter().flatten().filter(|(_, name, ..)| refuses(name)) {
         if config.get("anonymous_consumer").is_some() {
             continue;

@@ -5,7 +5,7 @@ use super::super::credential::Places;
 use super::super::nginx::{SKELETON, unique};
 use super::super::notes::Notes;
 use super::super::test::Test;
-use super::super::{body, is_template, thousandths};
+use super::super::{body, is_among, is_template, thousandths};
 use super::routes::name_of_header;
 use super::{Plugin, is_false};
 use crate::document::Node;
@@ -34,13 +34,8 @@ pub const READ: &str = "second minute hour day month year limit window_size wind
 const HANDLED: &str = "redis* dictionary_name lock_dictionary_name retry_after_jitter_max=0 enforce_consumer_groups=false throttling";
 
 /// Headers that Kong's authentication writes: they name the consumer.
-const CONSUMER_HEADERS: [&str; 5] = [
-    "x-consumer-id",
-    "x-consumer-custom-id",
-    "x-consumer-username",
-    "x-credential-identifier",
-    "x-anonymous-consumer",
-];
+const CONSUMER_HEADERS: &str =
+    "x-consumer-id x-consumer-custom-id x-consumer-username x-credential-identifier x-anonymous-consumer";
 
 /// weir's longest window, in milliseconds.
 const LONGEST: u64 = 366 * 86_400_000;
@@ -67,7 +62,7 @@ pub fn identifiers(plugin: &Node) -> Vec<&str> {
 pub fn is_by_consumer(plugin: &Node) -> bool {
     let header = plugin.get("config").map(|config| name_of_header(config.text_of("header_name")));
     let names = |word: &str| match word {
-        "header" => header.as_deref().is_some_and(|header| CONSUMER_HEADERS.contains(&header)),
+        "header" => header.as_deref().is_some_and(|header| is_among(header, CONSUMER_HEADERS)),
         word => ["consumer", "credential"].contains(&word),
     };
     identifiers(plugin).into_iter().any(names)

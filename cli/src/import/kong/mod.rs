@@ -276,7 +276,7 @@ fn is_false(node: &Node, field: &str) -> bool {
 
 /// True if a plugin of this name is read.
 fn is_read(name: &str) -> bool {
-    KINDS.contains(&name) || BEFORE.split(' ').any(|known| known == name) || finds_consumers(name)
+    KINDS.contains(&name) || super::is_among(name, BEFORE) || finds_consumers(name)
 }
 
 fn finds_consumers(name: &str) -> bool {
