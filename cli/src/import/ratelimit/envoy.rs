@@ -14,7 +14,7 @@ use super::istio::{
     note_patched, note_selector, rank,
 };
 use super::values::{note_unreadable, number, percent};
-use crate::document::{Content, Node, Place};
+use crate::document::{Content, Node, Place, is_called};
 use crate::tree::{Map, Tree};
 use weir::policy::pattern::Pattern;
 
@@ -745,14 +745,8 @@ pub fn route_test(route: &Node, file: usize, notes: &mut Notes) -> RouteTest {
                 let regex = value.text_of("regex").to_owned();
                 Pattern::new(&regex).ok().map(|_| Test::Path(PathTest::regex(regex)))
             }
-            "headers" => node
-                .each("headers")
-                .iter()
-                .try_fold(Test::Always, |all, header| Some(all.and(header_test(header)?))),
-            "query_parameters" | "queryParameters" => {
-                let mut all = node.each("query_parameters").iter();
-                all.try_fold(Test::Always, |all, query| Some(all.and(query_test(query)?)))
-            }
+            "headers" => all_of(node, "headers", header_test),
+            "query_parameters" | "queryParameters" => all_of(node, "query_parameters", query_test),
             _ => None,
         };
         match part {
@@ -766,6 +760,11 @@ pub fn route_test(route: &Node, file: usize, notes: &mut Notes) -> RouteTest {
         }
     }
     RouteTest { test, is_exact }
+}
+
+/// The test for all items of a list; none if weir does not have one of them.
+fn all_of(node: &Node, list: &str, test: fn(&Node) -> Option<Test>) -> Option<Test> {
+    node.each(list).iter().try_fold(Test::Always, |all, item| Some(all.and(test(item)?)))
 }
 
 /// The field of a condition for a matcher of texts, and its text. Without a matcher, the condition is that there is a value.
@@ -868,6 +867,18 @@ enum Absent {
     Default(String),
 }
 
+/// The actions that weir knows, each with its fields.
+const ACTIONS: [(&str, &str); 8] = [
+    ("generic_key", "descriptor_key descriptor_value"),
+    ("remote_address", ""),
+    ("masked_remote_address", "v4_prefix_mask_len v6_prefix_mask_len"),
+    ("request_headers", "descriptor_key skip_if_absent header_name"),
+    ("header_value_match", "descriptor_key descriptor_value expect_match headers"),
+    ("query_parameter_value_match", "descriptor_key descriptor_value expect_match query_parameters"),
+    ("query_parameters", "descriptor_key query_parameter_name skip_if_absent"),
+    ("metadata", "descriptor_key metadata_key source default_value skip_if_absent"),
+];
+
 /// One action; nothing if weir cannot tell what it makes.
 fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
     let Content::Object(fields) = &action.content else { return None };
@@ -879,27 +890,11 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
     let fixed = |test| Source::Fixed(Some(value.text_of("descriptor_value").to_owned()), test);
     let inverts = value.truth("expect_match") == Some(false);
     let expected = |test: Test| if inverts { test.negated() } else { test };
-    let all = |name: &str, test: fn(&Node) -> Option<Test>| {
-        value.each(name).iter().try_fold(Test::Always, |all, node| Some(all.and(test(node)?)))
-    };
-    let known = match kind.as_str() {
-        "header_value_match" | "headerValueMatch" => "descriptor_key descriptor_value expect_match headers",
-        "query_parameter_value_match" | "queryParameterValueMatch" => {
-            "descriptor_key descriptor_value expect_match query_parameters"
-        }
-        "generic_key" | "genericKey" => "descriptor_key descriptor_value",
-        "masked_remote_address" | "maskedRemoteAddress" => "v4_prefix_mask_len v6_prefix_mask_len",
-        "request_headers" | "requestHeaders" => "descriptor_key skip_if_absent header_name",
-        "query_parameters" | "queryParameters" => "descriptor_key query_parameter_name skip_if_absent",
-        "metadata" => "descriptor_key metadata_key source default_value skip_if_absent",
-        _ => "",
-    };
-    let made = match kind.as_str() {
-        "generic_key" | "genericKey" => Some((key("generic_key"), fixed(Test::Always))),
-        "remote_address" | "remoteAddress" => {
-            Some((String::from("remote_address"), Source::Address(Address::Whole)))
-        }
-        "masked_remote_address" | "maskedRemoteAddress" => {
+    let (action, known) = ACTIONS.into_iter().find(|(name, _)| is_called(kind, name)).unwrap_or_default();
+    let made = match action {
+        "generic_key" => Some((key("generic_key"), fixed(Test::Always))),
+        "remote_address" => Some((String::from("remote_address"), Source::Address(Address::Whole))),
+        "masked_remote_address" => {
             let bits =
                 ["v4_prefix_mask_len", "v6_prefix_mask_len"].map(|name| value.get(name).and_then(number));
             if bits.iter().zip(MIN_BITS).any(|(bits, min)| bits.is_some_and(|bits| bits < min)) {
@@ -909,16 +904,13 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
             let source = Source::Address(Address::Masked(bits[0], bits[1]));
             Some((String::from("masked_remote_address"), source))
         }
-        "request_headers" | "requestHeaders" => {
-            header_source(value.text_of("header_name")).map(|source| (key(""), source))
+        "request_headers" => header_source(value.text_of("header_name")).map(|source| (key(""), source)),
+        "header_value_match" => {
+            all_of(value, "headers", header_test).map(|test| (key("header_match"), fixed(expected(test))))
         }
-        "header_value_match" | "headerValueMatch" => {
-            all("headers", header_test).map(|test| (key("header_match"), fixed(expected(test))))
-        }
-        "query_parameter_value_match" | "queryParameterValueMatch" => {
-            all("query_parameters", query_test).map(|test| (key("query_match"), fixed(expected(test))))
-        }
-        "query_parameters" | "queryParameters" => {
+        "query_parameter_value_match" => all_of(value, "query_parameters", query_test)
+            .map(|test| (key("query_match"), fixed(expected(test)))),
+        "query_parameters" => {
             let name = Map::from([("name", value.text_of("query_parameter_name").into())]);
             Some((key(""), Source::Value("query", name)))
         }
@@ -927,15 +919,12 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
                 ["", "DYNAMIC", "0"].contains(&source.text_or_number().unwrap_or_default().as_str())
             }) =>
         {
-            let names = value.get("metadata_key").map(|metadata| {
+            value.get("metadata_key").map(|metadata| {
                 let path = metadata.each("path").iter().map(|segment| segment.text_of("key"));
-                ["metadata", "filter_metadata", metadata.text_of("key")]
-                    .into_iter()
-                    .chain(path)
-                    .map(Tree::from)
-                    .collect::<Vec<_>>()
-            });
-            names.map(|names| (key(""), Source::Value("attribute", Map::from([("path", names.into())]))))
+                let path = ["metadata", "filter_metadata", metadata.text_of("key")].into_iter().chain(path);
+                let path: Vec<Tree> = path.map(Tree::from).collect();
+                (key(""), Source::Value("attribute", Map::from([("path", path.into())])))
+            })
         }
         _ => None,
     };
