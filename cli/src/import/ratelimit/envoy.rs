@@ -544,7 +544,7 @@ fn of_host(
     let limits: Vec<Vec<(&Node, Meaning)>> = routes
         .iter()
         .map(|route| {
-            let Limits { all, is_embedded, domain } = limits_of(route, levels, notes);
+            let (all, is_embedded, domain) = limits_of(route, levels, notes);
             let of = |limit: &Node| {
                 let differs =
                     levels.filter.stage != 0 || limit.get("stage").or(limit.get("hits_addend")).is_some();
@@ -638,19 +638,14 @@ fn of_host(
 /// A limit, whether it is not one of routes and virtual hosts and differs there, and its domain.
 type Meaning = (Value, bool, Option<String>);
 
-/// The limits that hold for a route.
-#[derive(Default)]
-struct Limits<'a> {
-    all: Vec<&'a Node>,
-    /// True if they are not those of routes and virtual hosts.
-    is_embedded: bool,
-    /// The domain that the route asks for, if it is not the filter's.
-    domain: Option<String>,
-}
-
-/// The limits that hold for a route: of the closest `RateLimitPerRoute`, of the filter, or else its own and those of its virtual host.
-fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> Limits<'a> {
-    let none = Limits::default();
+/// The limits that hold for a route: of the closest `RateLimitPerRoute`, of the filter, or else its own and those of its virtual host. With
+/// them, true if they are not those of routes and virtual hosts, and the domain that the route asks for, if it is not the filter's.
+fn limits_of<'a>(
+    route: &'a Node,
+    levels: &Levels<'a>,
+    notes: &mut Notes,
+) -> (Vec<&'a Node>, bool, Option<String>) {
+    let none = (Vec::new(), false, None);
     // Envoy limits only what it sends to a cluster.
     let Some(action) = route.get("route") else { return none };
     let only = only_cluster(route);
@@ -672,14 +667,14 @@ fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> Lim
     let domain = closest.and_then(|(own, _)| domain_of(own, levels, notes));
     let own = closest.map(|(own, _)| own.each("rate_limits")).unwrap_or_default();
     if !own.is_empty() {
-        return Limits { all: own.iter().collect(), is_embedded: true, domain };
+        return (own.iter().collect(), true, domain);
     }
     if !levels.filter.limits.is_empty() {
-        return Limits { all: levels.filter.limits.clone(), is_embedded: true, domain };
+        return (levels.filter.limits.clone(), true, domain);
     }
     let own = action.each("rate_limits");
     let outer = if includes(Some(action), closest) { levels.host.each("rate_limits") } else { &[] };
-    Limits { all: own.iter().chain(outer).collect(), is_embedded: false, domain }
+    (own.iter().chain(outer).collect(), false, domain)
 }
 
 /// The domain of a `RateLimitPerRoute`, if it is another one than the filter's. A note says if no file has it.
