@@ -505,30 +505,21 @@ pub fn routes(
 ) -> Vec<Test> {
     let tests = route_tests(host, file, notes);
     let domain = virtual_host(place, domains);
-    let of = |own: usize| {
-        let list = tests.iter().enumerate();
-        let list = list.map(|(number, test)| (test.of(number == own), number == own));
-        domain.clone().and(Test::first_match(list))
-    };
+    let of = |own: usize| domain.clone().and(requests_of(&tests, |number| number == own));
     (0..tests.len()).map(of).collect()
 }
 
-/// The `match` of a route. A route with a condition that weir does not know takes no requests from the routes after it.
-pub struct RouteTest {
-    test: Test,
-    is_exact: bool,
-}
-
-impl RouteTest {
-    /// The test for the route's own limits, or for those of others.
-    pub fn of(&self, is_own: bool) -> &Test {
-        const NEVER: &Test = &Test::NEVER;
-        if is_own || self.is_exact { &self.test } else { NEVER }
-    }
-}
-
-fn route_tests(host: &Node, file: usize, notes: &mut Notes) -> Vec<RouteTest> {
+fn route_tests(host: &Node, file: usize, notes: &mut Notes) -> Vec<(Test, Test)> {
     host.each("routes").iter().map(|route| route_test(route, file, notes)).collect()
+}
+
+/// The requests of the routes for whose numbers `is_own` is true.
+fn requests_of(tests: &[(Test, Test)], is_own: impl Fn(usize) -> bool) -> Test {
+    let list = tests.iter().enumerate();
+    Test::first_match(list.map(|(number, (own, taken))| match is_own(number) {
+        true => (own, true),
+        false => (taken, false),
+    }))
 }
 
 /// The descriptors of a virtual host, to which the requests of `domain` come.
@@ -570,8 +561,8 @@ fn of_host(
             let why = "a route has it twice, so the service counts its requests twice, and weir once";
             note(notes, file, limit, "actions", why, "Remove one of both, or write `cost`");
         }
-        let list = tests.iter().zip(&limits).map(|(test, all)| (test.of(times(all) > 0), times(all) > 0));
-        let requests = domain.clone().and(Test::first_match(list));
+        let has_it = |number: usize| limits.get(number).is_some_and(|all| times(all) > 0);
+        let requests = domain.clone().and(requests_of(&tests, has_it));
         notes.unread(file, limit, "actions stage limit apply_on_stream_done hits_addend");
         // Envoy reads stages only in the limits of routes and virtual hosts, and costs only elsewhere.
         let has_stage = levels.filter.node.is_some() && !is_embedded;
@@ -719,10 +710,11 @@ fn per_route<'a>(level: &'a Node, filter: &Filter<'_>) -> Option<(&'a Node, bool
     own.or_else(|| configs.iter().find_map(of))
 }
 
-/// The test of a route's `match`.
-pub fn route_test(route: &Node, file: usize, notes: &mut Notes) -> RouteTest {
+/// The tests of a route's `match`: for its own limits, and for those of the routes after it. It takes no requests from these with a
+/// condition that weir does not know.
+pub fn route_test(route: &Node, file: usize, notes: &mut Notes) -> (Test, Test) {
     let (mut test, mut is_exact) = (Test::Always, true);
-    let Some(node) = route.get("match") else { return RouteTest { test, is_exact } };
+    let Some(node) = route.get("match") else { return (Test::Always, Test::Always) };
     let ignores_case = node.truth("case_sensitive") == Some(false);
     for (name, place, value) in node.fields() {
         let text = value.text().unwrap_or_default().to_owned();
@@ -754,7 +746,8 @@ pub fn route_test(route: &Node, file: usize, notes: &mut Notes) -> RouteTest {
             }
         }
     }
-    RouteTest { test, is_exact }
+    let taken = if is_exact { test.clone() } else { Test::NEVER };
+    (test, taken)
 }
 
 /// The test for all items of a list; none if weir does not have one of them.

@@ -57,14 +57,14 @@ impl Scope {
         let [host, route] = matched(patch);
         let (own, taken) = match (rank(patch), value.text_of("name")) {
             (0, "") => {
-                let test = route_test(value, file, notes);
+                let (own, taken) = route_test(value, file, notes);
                 let is_first = operation(patch) == "INSERT_FIRST"
                     || operation(patch) == "INSERT_BEFORE" && route.is_none();
                 if !is_first {
                     let why = "weir does not know the routes before it, so its policies are for their requests, too";
                     note(notes, file, value, "match", why, "Give the route a name");
                 }
-                (test.of(true).clone(), if is_first { test.of(false).clone() } else { Test::NEVER })
+                (own, if is_first { taken } else { Test::NEVER })
             }
             (0, name) => (named("route_name", name), named("route_name", name)),
             (_, "") => {
