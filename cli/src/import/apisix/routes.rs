@@ -5,10 +5,10 @@
 use core::cmp::Reverse;
 
 use super::super::notes::{Note, Notes};
+use super::super::ratelimit::pseudo_header;
 use super::super::test::{PathTest, RankOfHost, Test, escaped, network, rank_of_host, without_port};
 use super::{Plugin, Route};
 use crate::document::Node;
-use crate::tree::{Map, Tree};
 use weir::request::client_ip::Network;
 
 /// The fields of a route that are imported, or that do not say which requests have it.
@@ -113,9 +113,7 @@ fn by_rank(hosts: &[String]) -> Vec<(RankOfHost, Test)> {
         Some("") => Test::Always,
         // The end of a name, which need not be a whole label.
         Some(end) if !end.starts_with('.') => {
-            let path: Vec<Tree> = vec!["request".into(), "host".into()];
-            let regex = format!("(?i).*{}(?::[0-9]+)?", escaped(end));
-            Test::Value("attribute", Map::from([("path", path.into()), ("regex", regex.into())]))
+            pseudo_header("host", "regex", &format!("(?i).*{}(?::[0-9]+)?", escaped(end)))
         }
         _ => Test::Host(vec![host.clone()]),
     };

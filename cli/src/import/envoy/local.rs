@@ -4,6 +4,7 @@
 use core::cmp::Reverse;
 
 use super::super::Object;
+use super::super::nginx::duration;
 use super::super::notes::Notes;
 use super::super::ratelimit::{
     Change, Proxies, Scope, changes_filter, chooser, clusters, domains, is_where, note_chosen, note_cluster,
@@ -582,5 +583,5 @@ fn interval(bucket: &Node) -> Option<String> {
             seconds.checked_mul(1_000)?.checked_add(nanos / 1_000_000)?
         }
     };
-    Some(if millis.is_multiple_of(1_000) { format!("{}s", millis / 1_000) } else { format!("{millis}ms") })
+    Some(duration(u128::from(millis) * 1_000))
 }

@@ -2,7 +2,7 @@
 //! The limits of a plugin, and the keys by which it counts.
 
 use super::super::credential::Places;
-use super::super::nginx::{SKELETON, unique};
+use super::super::nginx::{SKELETON, duration, unique};
 use super::super::notes::Notes;
 use super::super::test::Test;
 use super::super::{body, is_among, is_template, thousandths};
@@ -207,8 +207,7 @@ fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
             note("limit", why, "Correct it");
             continue;
         };
-        let size =
-            if millis.is_multiple_of(1_000) { format!("{}s", millis / 1_000) } else { format!("{millis}ms") };
+        let size = duration(u128::from(millis) * 1_000);
         let algorithm = if is_fixed { "fixed_window" } else { "sliding_window" };
         let name = unique(format!("per-{size}"), &names);
         let mut limit = window(&name, algorithm, units);

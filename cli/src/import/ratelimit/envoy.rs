@@ -5,6 +5,7 @@ use core::cmp::Ordering;
 
 use serde_json::Value;
 
+use super::super::envoy::attribute;
 use super::super::notes::Notes;
 use super::super::status::of_rejections;
 use super::super::test::{PathTest, Test, escaped};
@@ -478,11 +479,7 @@ fn domain_test(name: &str) -> Test {
 
 /// A test on an attribute of the request that Envoy has as a header with a colon.
 pub fn pseudo_header(name: &str, field: &str, text: &str) -> Test {
-    Test::Value("attribute", Map::from([("path", attribute(name)), (field, text.into())]))
-}
-
-fn attribute(name: &str) -> Tree {
-    vec![Tree::from("request"), name.into()].into()
+    attribute(["request", name], field, text)
 }
 
 /// The hosts that come to a virtual host.
@@ -939,7 +936,10 @@ pub fn header_source(name: &str) -> Option<Source> {
     let name = name.to_ascii_lowercase();
     match pseudo_of(&name) {
         Some("method") => Some(Source::Method),
-        Some(name) => Some(Source::Value("attribute", Map::from([("path", attribute(name))]))),
+        Some(name) => {
+            let path = vec![Tree::from("request"), name.into()];
+            Some(Source::Value("attribute", Map::from([("path", path.into())])))
+        }
         None if name.starts_with(':') || name.is_empty() => None,
         None => Some(Source::Value("header", Map::from([("name", name.into())]))),
     }
