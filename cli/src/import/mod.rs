@@ -224,6 +224,11 @@ impl<'a> Object<'a> {
         names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join("-")
     }
 
+    /// The items of a list in its `spec`.
+    fn listed_in_spec(&self, name: &str) -> &'a [Node] {
+        self.root.at(&["spec", name]).map(Node::items).unwrap_or_default()
+    }
+
     fn annotations(&self) -> &'a [(String, Place, Node)] {
         self.root.at(&["metadata", "annotations"]).map(Node::fields).unwrap_or_default()
     }
@@ -353,6 +358,23 @@ fn without(all: Test, answered: Test, its: Test) -> Test {
         () if all == answered => all.and(its.negated()),
         () => all.and(answered.and(its).negated()),
     }
+}
+
+/// Notes a host with a port among those of a route, and returns whether there is one.
+fn note_port(file: usize, route: &Node, hosts: &[String], notes: &mut Notes) -> bool {
+    let has_port = |host: &&String| test::without_port(host) != host.as_str();
+    let Some(host) = hosts.iter().find(has_port) else { return false };
+    let why = "weir tests no port, so the route's limits apply at each, beside those of other routes";
+    let instead = "Load the policy only in the listener of this port";
+    notes.at(file, route.place_of("hosts").line, host, why, instead);
+    true
+}
+
+/// Notes a plugin that is for one consumer or group.
+fn note_consumer(file: usize, place: Place, plugin: &str, notes: &mut Notes) {
+    let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
+    let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
+    notes.at(file, place.line, plugin, why, instead);
 }
 
 /// The field for the class of an Ingress or of another object, in a configuration that is made of objects.

@@ -3,8 +3,8 @@
 //! route, and has a copy of the plugins of its ApisixPluginConfig, so it counts by itself.
 
 use super::super::notes::Notes;
-use super::super::{CLASS, Object, object, text};
-use super::{KINDS, OTHERS, not_imported, of_consumer};
+use super::super::{CLASS, Object, note_consumer, object, text};
+use super::{KINDS, OTHERS, note_other};
 use crate::document::{Content, Node, Place};
 use crate::source::Source as File;
 
@@ -40,8 +40,7 @@ pub fn standalone(files: &[File], notes: &mut Notes) -> Vec<Node> {
     for object in &all {
         match object.kind() {
             "ApisixRoute" => {
-                let rules = object.root.get("spec").map(|spec| spec.list("http")).unwrap_or_default();
-                rules.iter().for_each(|rule| cluster.rule(object, rule));
+                object.listed_in_spec("http").iter().for_each(|rule| cluster.rule(object, rule));
             }
             // The plugins of a GatewayProxy are a global rule, too.
             "ApisixGlobalRule" | "GatewayProxy" => {
@@ -49,22 +48,15 @@ pub fn standalone(files: &[File], notes: &mut Notes) -> Vec<Node> {
                 cluster.add(object, "global_rules", &object.name(), &object.name(), plugins);
             }
             "Ingress" => cluster.ingress(object),
-            // The notes on the rest name the plugins that are imported elsewhere.
-            "PluginConfig" => {
-                for item in object.root.get("spec").map(|spec| spec.list("plugins")).unwrap_or_default() {
-                    let name = item.text_of("name");
-                    if OTHERS.contains(&name) {
+            kind @ ("PluginConfig" | "ApisixConsumer" | "Consumer") => {
+                let is_config = kind == "PluginConfig";
+                for item in object.listed_in_spec("plugins") {
+                    let (name, place) = (item.text_of("name"), item.place_of("name"));
+                    // Of a PluginConfig, the notes on the rest name the plugins that are imported elsewhere.
+                    if OTHERS.contains(&name) || !is_config && KINDS.contains(&name) {
+                        let note = if is_config { note_other } else { note_consumer };
                         cluster.notes.read(item);
-                        cluster.notes.add(not_imported(object.file, item.place_of("name"), name));
-                    }
-                }
-            }
-            "ApisixConsumer" | "Consumer" => {
-                for item in object.root.get("spec").map(|spec| spec.list("plugins")).unwrap_or_default() {
-                    let name = item.text_of("name");
-                    if KINDS.contains(&name) || OTHERS.contains(&name) {
-                        cluster.notes.read(item);
-                        cluster.notes.add(of_consumer(object.file, item.place_of("name"), name));
+                        note(object.file, place, name, cluster.notes);
                     }
                 }
             }
@@ -112,8 +104,7 @@ impl<'a> Cluster<'a, '_> {
     }
 
     fn plugins_of(&mut self, of: &Object<'a>) -> Node {
-        let list = of.root.get("spec").map(|spec| spec.list("plugins")).unwrap_or_default();
-        self.plugins(of, list)
+        self.plugins(of, of.listed_in_spec("plugins"))
     }
 
     /// A list of plugins as APISIX's object, without those that are off. Of two that have one name, the last counts.

@@ -17,7 +17,7 @@ use clap::Args;
 
 use super::credential::Places;
 use super::nginx::name_of;
-use super::notes::{Note, Notes, is_limit};
+use super::notes::{Notes, is_limit};
 use super::test::Test;
 use super::{CLASS, Imported, Output, are_apart};
 use crate::document::{Node, Place};
@@ -538,7 +538,7 @@ fn plugins<'a>(file: usize, owner: &'a Node, notes: &mut Notes) -> Vec<Plugin<'a
             notes.at(file, place.line, name, why, instead);
         }
         if OTHERS.contains(&name.as_str()) {
-            notes.add(not_imported(file, *place, name));
+            note_other(file, *place, name, notes);
             notes.read(config);
         }
         if name == "real-ip" && !is_off {
@@ -570,21 +570,15 @@ fn note_metadata(file: usize, root: &Node, notes: &mut Notes) {
     }
 }
 
-fn not_imported(file: usize, place: Place, plugin: &str) -> Note {
-    Note::at(file, place.line, plugin, "this plugin is not imported", "Write the policy by hand")
-}
-
-fn of_consumer(file: usize, place: Place, plugin: &str) -> Note {
-    let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
-    let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
-    Note::at(file, place.line, plugin, why, instead)
+fn note_other(file: usize, place: Place, plugin: &str, notes: &mut Notes) {
+    notes.at(file, place.line, plugin, "this plugin is not imported", "Write the policy by hand");
 }
 
 fn note_consumer(file: usize, owner: &Node, notes: &mut Notes) {
     for (name, place, config) in owner.get("plugins").map(Node::fields).unwrap_or_default() {
         if KINDS.contains(&name.as_str()) || OTHERS.contains(&name.as_str()) {
             notes.read(config);
-            notes.add(of_consumer(file, *place, name));
+            super::note_consumer(file, *place, name, notes);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use core::cmp::Reverse;
 
+use super::super::note_port;
 use super::super::notes::{Note, Notes};
 use super::super::ratelimit::pseudo_header;
 use super::super::test::{PathTest, RankOfHost, Test, escaped, network, rank_of_host, without_port};
@@ -68,13 +69,7 @@ fn of_route(
     for name in &unread {
         notes.add(note_unread(*file, node, name, has_limits));
     }
-    let mut is_partial = !unread.is_empty();
-    if let Some(host) = hosts.iter().find(|host| without_port(host) != host.as_str()) {
-        is_partial = true;
-        let why = "weir tests no port, so the route's limits apply at each, beside those of other routes";
-        let instead = "Load the policy only in the listener of this port";
-        notes.at(*file, node.place_of("hosts").line, host, why, instead);
-    }
+    let is_partial = note_port(*file, node, &hosts, notes) || !unread.is_empty();
     let priority = node.get("priority").and_then(Node::text_or_number);
     let priority = priority.and_then(|text| text.parse().ok()).unwrap_or(0);
     let entry = |path: &str, hosts: &Test, rank_of_hosts| {

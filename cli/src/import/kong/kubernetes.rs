@@ -102,7 +102,7 @@ fn is_foreign(route: &Object<'_>, all: &[Object<'_>]) -> bool {
         let controller = class.root.at(&["spec", "controllerName"])?.text()?;
         Some(!controller.starts_with("konghq.com/"))
     };
-    let parents = route.root.get("spec").map(|spec| spec.list("parentRefs")).unwrap_or_default();
+    let parents = route.listed_in_spec("parentRefs");
     !parents.is_empty() && parents.iter().all(|parent| is_others(parent) == Some(true))
 }
 

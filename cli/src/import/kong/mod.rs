@@ -728,9 +728,7 @@ fn note_consumer(file: usize, plugin: &Node, notes: &mut Notes) {
     let name = plugin.text_of("name");
     if KINDS.contains(&name) || OTHERS.contains(&name) {
         notes.read(plugin);
-        let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
-        let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
-        notes.at(file, plugin.place.line, name, why, instead);
+        super::note_consumer(file, plugin.place, name, notes);
     }
 }
 

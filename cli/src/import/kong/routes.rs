@@ -3,10 +3,10 @@
 
 use core::cmp::Reverse;
 
-use super::super::are_apart;
 use super::super::nginx::host_test;
 use super::super::notes::Notes;
 use super::super::test::{PathTest, Test, whole, without_port};
+use super::super::{are_apart, note_port};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
@@ -145,12 +145,7 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
     let hosts = texts(node, "hosts");
     if !hosts.is_empty() && hosts.iter().all(|host| host != "*") {
         add(&mut requests, Test::any_of(hosts.iter().map(|host| host_test(without_port(host), true))));
-        if let Some(host) = hosts.iter().find(|host| without_port(host) != host.as_str()) {
-            is_partial = true;
-            let why = "weir tests no port, so the route's limits apply at each, beside those of other routes";
-            let line = node.place_of("hosts").line;
-            notes.at(file, line, host, why, "Load the policy only in the listener of this port");
-        }
+        is_partial |= note_port(file, node, &hosts, notes);
     }
     let has_plain_hosts = !hosts.is_empty() && hosts.iter().all(|host| !host.contains('*'));
     let methods = texts(node, "methods");
