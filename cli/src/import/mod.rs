@@ -306,6 +306,25 @@ fn of_template(text: &str) -> &'static str {
     }
 }
 
+/// The beginning of a policy: its name, with a comment, and its requests.
+fn policy(name: &str, comment: Vec<String>, requests: &Test) -> Map {
+    let mut policy = Map::new();
+    policy.commented("name", comment, name);
+    if *requests != Test::Always {
+        policy.set("match", requests.condition());
+    }
+    policy
+}
+
+/// A part of a subject: each address, or all requests together.
+fn address() -> Map {
+    Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())])
+}
+
+fn literal(text: &str) -> Map {
+    Map::from([("literal", text.into())])
+}
+
 /// The marks of texts that decK, Kong and APISIX replace before they read a value, in lower case.
 const TEMPLATES: [&str; 4] = ["${{", "{vault://", "$env://", "$secret://"];
 

@@ -9,7 +9,7 @@ use super::super::credential::Places;
 use super::super::nginx::{SKELETON, duration, unique};
 use super::super::notes::Notes;
 use super::super::test::Test;
-use super::super::{body, decimal, is_among, is_template, thousandths};
+use super::super::{address, body, decimal, is_among, is_template, literal, policy, thousandths};
 use super::{Plugin, number};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
@@ -86,7 +86,7 @@ impl<'n> Writer<'n> {
             let Some(limit) = self.limit(plugin, plugin) else { return };
             let key = self.key(plugin, false, places);
             let others = key.is_there.clone().negated();
-            let others = Key { parts: vec![address()], is_there: others, is_unknown: false };
+            let others = Key { parts: vec![address().into()], is_there: others, is_unknown: false };
             made.push(("", limit.clone(), key));
             made.push(("-address", limit, others));
         }
@@ -102,12 +102,8 @@ impl<'n> Writer<'n> {
                 continue;
             }
             let own = unique(format!("{name}-{kind}{ending}"), &self.names);
-            let mut policy = Map::new();
-            policy.commented("name", vec![comment.to_owned()], own.as_str());
-            if requests != Test::Always {
-                policy.set("match", requests.condition());
-            }
-            let kind = (number, parts == [address()]);
+            let mut policy = policy(&own, vec![comment.to_owned()], &requests);
+            let kind = (number, parts == [Tree::from(address())]);
             policy.set("subject", parts);
             if let Some(first) = self.group((index, plugin), kind, &own) {
                 policy.set("counters", first);
@@ -248,8 +244,7 @@ impl<'n> Writer<'n> {
         let text = if text.is_empty() { "remote_addr" } else { text };
         let is_template = is_rule || config.text_of("key_type") == "var_combination";
         if config.text_of("key_type") == "constant" {
-            let literal = Map::from([("literal", text.into())]);
-            return Key { parts: vec![literal.into()], is_there: Test::Always, is_unknown: false };
+            return Key { parts: vec![literal(text).into()], is_there: Test::Always, is_unknown: false };
         }
         let mut names = if is_template { variables(text) } else { vec![(text, false)] };
         if !is_template && text.contains('$') {
@@ -318,7 +313,7 @@ impl<'n> Writer<'n> {
             key.is_there = if has_default { Test::Always } else { key.is_there.or(is_there) };
         }
         if key.is_unknown && key.parts.is_empty() {
-            key.parts.push(address());
+            key.parts.push(address().into());
         }
         key
     }
@@ -410,10 +405,7 @@ fn part(name: &str, places: &Places) -> Option<(Map, Test)> {
         return Some(named("cookie", cookie.to_owned()));
     }
     Some(match name {
-        "remote_addr" | "binary_remote_addr" => {
-            let address = Map::from([("ipv6_prefix", 128_u64.into())]);
-            (Map::from([("client_address", address.into())]), Test::Always)
-        }
+        "remote_addr" | "binary_remote_addr" => (address(), Test::Always),
         "host" => plain("host"),
         "uri" => {
             let distinct = Map::from([("trailing_slash", "distinct".into())]);
@@ -421,7 +413,7 @@ fn part(name: &str, places: &Places) -> Option<(Map, Test)> {
         }
         "request_method" | "method" => plain("method"),
         "consumer_name" => (places.part(), Test::Always),
-        "server_addr" | "route_id" | "service_id" => (Map::from([("literal", name.into())]), Test::Always),
+        "server_addr" | "route_id" | "service_id" => (literal(name), Test::Always),
         _ => return None,
     })
 }
@@ -440,10 +432,6 @@ pub fn is_by_consumer(config: &Node) -> bool {
     let all = config.list("rules").iter().chain([config]);
     let names = |of: &Node| OF_CONSUMER.split(' ').any(|name| of.text_of("key").contains(name));
     all.into_iter().any(names)
-}
-
-fn address() -> Tree {
-    Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())]).into()
 }
 
 fn limit(name: &str, algorithm: &str) -> Map {

@@ -5,6 +5,7 @@ use regex_lite::Regex;
 
 use super::super::ratelimit::{header_is, number, pseudo_header};
 use super::super::test::{PathTest, Test};
+use super::super::{address, literal};
 use super::Writer;
 use crate::document::Node;
 use crate::tree::{Map, Tree};
@@ -75,7 +76,7 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
         parts.push(Tree::from(part));
     }
     if parts.is_empty() {
-        parts.push(Map::from([("literal", name.into())]).into());
+        parts.push(literal(name).into());
     }
     let (mut limits, mut denies) = (Vec::new(), false);
     for rate in node.list("rates") {
@@ -253,9 +254,7 @@ fn part(expression: &str) -> Option<Map> {
         "request.path" | "request.url_path" => {
             Map::from([("path", Map::from([("trailing_slash", "distinct".into())]).into())])
         }
-        "source.address" | "source.remote_address" => {
-            Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())])
-        }
+        "source.address" | "source.remote_address" => address(),
         other if other.starts_with("auth.identity") => plain("credential"),
         _ => return None,
     })

@@ -3,7 +3,6 @@
 
 use core::cmp::Reverse;
 
-use super::super::Object;
 use super::super::nginx::duration;
 use super::super::notes::Notes;
 use super::super::ratelimit::{
@@ -13,6 +12,7 @@ use super::super::ratelimit::{
 };
 use super::super::status::of_rejections;
 use super::super::test::Test;
+use super::super::{Object, literal};
 use super::{Writer, attribute};
 use crate::document::{Node, Place};
 use crate::tree::{Map, Tree};
@@ -514,7 +514,7 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
     }
     note_others(file, config, writer);
     let mut made = writer.policy(file, config, name, requests);
-    made.set("subject", vec![Tree::from(Map::from([("literal", name.into())]))]);
+    made.set("subject", vec![Tree::from(literal(name))]);
     let refill = bucket.get("tokens_per_fill").and_then(number).unwrap_or(1);
     let limit = Map::from([
         ("name", "tokens".into()),

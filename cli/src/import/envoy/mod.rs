@@ -106,11 +106,7 @@ impl Writer<'_> {
     fn policy(&mut self, file: usize, node: &Node, name: &str, requests: &Test) -> Map {
         let name = unique(name_of(name), &self.names);
         let from = self.files.get(file).map(String::as_str).unwrap_or_default();
-        let mut policy = Map::new();
-        policy.commented("name", vec![format!("{from}:{}", node.place.line)], name.as_str());
-        if *requests != Test::Always {
-            policy.set("match", requests.condition());
-        }
+        let policy = super::policy(&name, vec![format!("{from}:{}", node.place.line)], requests);
         self.names.push(name);
         policy
     }

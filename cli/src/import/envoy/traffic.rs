@@ -2,9 +2,9 @@
 //! The rules of Envoy Gateway's BackendTrafficPolicy. A global rule asks the common rate-limit service, and a local one is a token bucket
 //! of each Envoy.
 
-use super::super::Object;
 use super::super::ratelimit::{Source, header_is, header_source, number, unit};
 use super::super::test::{PathTest, Test, network};
+use super::super::{Object, address, literal};
 use super::{Writer, attribute};
 use crate::document::Node;
 use crate::tree::{Map, Tree};
@@ -289,8 +289,7 @@ impl Rule<'_> {
             self.add(Test::Address(vec![network]), of);
         }
         if of.text_of("type") == "Distinct" {
-            let address = Map::from([("ipv6_prefix", 128_u64.into())]);
-            self.parts.push(Map::from([("client_address", address.into())]).into());
+            self.parts.push(address().into());
         }
     }
 }
@@ -320,11 +319,7 @@ fn policy(
         return writer.note(file, rule.node, "limit", why, "");
     }
     let mut made = writer.policy(file, rule.node, &format!("{name}-{unit}"), requests);
-    let parts = if rule.parts.is_empty() {
-        vec![Tree::from(Map::from([("literal", name.into())]))]
-    } else {
-        rule.parts.clone()
-    };
+    let parts = if rule.parts.is_empty() { vec![literal(name).into()] } else { rule.parts.clone() };
     made.set("subject", parts);
     let mut own = Map::from([("name", format!("per-{unit}").into())]);
     if is_local {

@@ -5,7 +5,7 @@ use super::super::credential::Places;
 use super::super::nginx::{SKELETON, duration, unique};
 use super::super::notes::Notes;
 use super::super::test::Test;
-use super::super::{body, is_among, is_template, thousandths};
+use super::super::{address, body, is_among, is_template, literal, policy, thousandths};
 use super::routes::name_of_header;
 use super::{Plugin, is_false};
 use crate::document::Node;
@@ -73,7 +73,7 @@ pub fn policies(
     plugin: &Plugin<'_>,
     (name, comment): (&str, String),
     (groups, counted): (&[(Places, Test)], Option<&str>),
-    take: &mut dyn FnMut(String) -> String,
+    names: &mut Vec<String>,
     notes: &mut Notes,
 ) -> Vec<Map> {
     let empty = Node::empty();
@@ -106,15 +106,13 @@ pub fn policies(
     let mut made: Vec<Map> = Vec::new();
     let (all, is_unknown) = subjects(plugin.node, config, (groups, counted), &mut note);
     for (parts, requests) in all {
-        let mut policy = Map::new();
         let ending = if made.is_empty() || parts != [address()] { "" } else { "-address" };
-        policy.commented("name", vec![comment.clone()], take(format!("{name}{ending}")));
+        let own = unique(format!("{name}{ending}"), names);
+        let mut policy = policy(&own, vec![comment.clone()], &requests);
+        names.push(own);
         // A consumer may have one credential for several groups.
         let is_credential = parts.iter().any(|part| part.get("credential").is_some());
         let first = made.first().filter(|_| is_credential).and_then(|first| first.get("name").cloned());
-        if requests != Test::Always {
-            policy.set("match", requests.condition());
-        }
         policy.set("subject", parts.into_iter().map(Tree::from).collect::<Vec<_>>());
         policy.set("limits", limits.iter().cloned().map(Tree::from).collect::<Vec<_>>());
         if let Some(on_failure) = on_failure {
@@ -218,10 +216,6 @@ fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
     found
 }
 
-pub fn address() -> Map {
-    Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())])
-}
-
 /// Requests that have a header.
 pub fn present(header: &str) -> Test {
     Test::Value("header", Map::from([("name", header.into()), ("present", true.into())]))
@@ -318,10 +312,6 @@ fn compound(
         parts
     };
     (groups.iter().map(|(places, requests)| (subject(places), requests.clone())).collect(), is_unknown)
-}
-
-fn literal(text: &str) -> Map {
-    Map::from([("literal", text.into())])
 }
 
 /// Kong counts an address where no authentication runs.

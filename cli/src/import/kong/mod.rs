@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::credential::Places;
-use super::nginx::{name_of, unique};
+use super::nginx::name_of;
 use super::notes::Notes;
 use super::test::Test;
 use super::{Imported, Output};
@@ -176,17 +176,12 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let file = files.get(plugin.file).map(|file| file.name.as_str()).unwrap_or_default();
             let comment =
                 format!("{file}:{}: {} of {scope}", plugin.node.place.line, plugin.node.text_of("name"));
-            let mut names_taken = |name: String| {
-                let name = unique(name, &names);
-                names.push(name.clone());
-                name
-            };
             let counted = gateway.counted(plugin, apart);
             let mut made = limits::policies(
                 plugin,
                 (&name_of(&scope), comment),
                 (&groups, counted),
-                &mut names_taken,
+                &mut names,
                 &mut notes,
             );
             share(plugin, &mut made, &mut shared, &mut notes);
@@ -297,7 +292,7 @@ fn share<'a>(
     }
     let is_same = |of: &Node| of.text_of("namespace") == namespace;
     // Credentials and addresses are counted apart, and not each plugin has both.
-    let kind = |policy: &Map| policy.get("subject") == Some(&vec![Tree::from(limits::address())].into());
+    let kind = |policy: &Map| policy.get("subject") == Some(&vec![Tree::from(super::address())].into());
     let named = |policy: &Map| Some((kind(policy), policy.get("name")?.clone()));
     let known = shared.iter_mut().find(|(of, _)| is_same(of) && of.json() == config.json());
     if let Some((_, names)) = known {

@@ -178,11 +178,7 @@ impl Scope<'_> {
                 continue;
             }
             let name = self.name(names);
-            let mut policy = Map::new();
-            policy.commented("name", self.comment(), name.as_str());
-            if matches != Test::Always {
-                policy.set("match", matches.condition());
-            }
+            let mut policy = super::super::policy(&name, self.comment(), &matches);
             let is_first = names.is_empty();
             let comment = if is_first && Tree::from(subject.parts.clone()).yaml().contains("ipv6_prefix") {
                 vec![IPV6.to_owned()]

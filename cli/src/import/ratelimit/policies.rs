@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use super::super::nginx::{name_of, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
+use super::super::{literal, policy};
 use super::entries::{Address, Entry, Source};
 use super::envoy::Descriptor;
 use super::line;
@@ -396,22 +397,18 @@ impl<'a, 'n> Policies<'a, 'n> {
                 names.push(policy_name);
                 continue;
             }
-            policies.push(policy(made, limit, (&policy_name, counters), &requests));
+            policies.push(finished(made, limit, (&policy_name, counters), &requests));
             names.push(policy_name);
         }
         policies
     }
 }
 
-fn policy(made: &Made<'_>, limit: &Node, (name, counters): (&str, Option<String>), requests: &Test) -> Map {
+fn finished(made: &Made<'_>, limit: &Node, (name, counters): (&str, Option<String>), requests: &Test) -> Map {
     let comment = format!("{}:{}: {}", made.file, line(made.node, "rate_limit"), made.words.join(", "));
-    let mut policy = Map::new();
-    policy.commented("name", vec![comment], name);
-    if *requests != Test::Always {
-        policy.set("match", requests.condition());
-    }
+    let mut policy = policy(name, vec![comment], requests);
     let parts = match made.parts.as_slice() {
-        [] => vec![Map::from([("literal", made.words.join(", ").into())]).into()],
+        [] => vec![literal(&made.words.join(", ")).into()],
         parts => parts.to_vec(),
     };
     policy.set("subject", parts);
