@@ -11,9 +11,10 @@ const MAX_NAMES: usize = 8;
 pub struct Places {
     headers: Vec<String>,
     query: Vec<String>,
-    is_signed: bool,
+    /// A plugin reads signatures.
+    pub is_signed: bool,
     /// A plugin reads the certificate of the client.
-    reads_certificate: bool,
+    pub reads_certificate: bool,
     /// There are more names than weir's `credential` has.
     is_cut: bool,
     /// They are those of several plugins. A credential for one of them is enough.
@@ -38,16 +39,6 @@ impl Places {
                 self.is_cut = true;
             }
         }
-    }
-
-    /// Says that a plugin reads signatures.
-    pub const fn sign(&mut self) {
-        self.is_signed = true;
-    }
-
-    /// Says that a plugin reads the certificate of the client.
-    pub const fn certify(&mut self) {
-        self.reads_certificate = true;
     }
 
     fn has_names(&self) -> bool {

@@ -484,7 +484,7 @@ fn places<'a>(route: Option<&Route<'a>>, roots: &[(usize, &'a Node)], notes: &mu
             let why = "where its plugins look for a credential is not read";
             note(file, place, name, why, "Name the places in the `credential` of the policies");
         }
-        "hmac-auth" => found.sign(),
+        "hmac-auth" => found.is_signed = true,
         "ldap-auth-advanced" => found.add("proxy-authorization", ""),
         "wolf-rbac" => found.add("x-rbac-token", ""),
         _ => {}

@@ -649,8 +649,8 @@ impl Plugin<'_> {
         let names = of("key_in_query", &["key_names", "uri_param_names", "access_token_name"], query);
         names.iter().for_each(|name| found.add("", name));
         match self.node.text_of("name") {
-            "hmac-auth" => found.sign(),
-            "mtls-auth" => found.certify(),
+            "hmac-auth" => found.is_signed = true,
+            "mtls-auth" => found.reads_certificate = true,
             _ => {}
         }
         let mut note = |field: &str, why: &str, instead: &str| {
