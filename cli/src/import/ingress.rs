@@ -122,12 +122,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         status.map_or("503", |status| status.argument(0)).to_owned()
     });
     let mut ingresses: Vec<_> = all.iter().filter(|object| object.kind() == "Ingress").collect();
-    let class = |of: &&Object<'_>| {
-        let old = of.annotation("kubernetes.io/ingress.class").and_then(|(_, value)| value.text());
-        of.root.at(&["spec", "ingressClassName"]).and_then(Node::text).or(old).map(str::to_owned)
-    };
-    let first = ingresses.iter().find_map(class);
-    for other in ingresses.iter().filter(|ingress| class(ingress).is_some_and(|own| Some(own) != first)) {
+    let first = ingresses.iter().find_map(|ingress| ingress.class());
+    for other in ingresses.iter().filter(|of| of.class().is_some_and(|own| Some(own) != first)) {
         let why = "it is of another class than the first Ingress, and perhaps of another controller; weir takes all for those of one controller";
         let instead = "Give the Ingresses of one controller only";
         notes.at(other.file, other.root.place.line, "ingressClassName", why, instead);

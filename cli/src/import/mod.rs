@@ -189,14 +189,15 @@ struct Object<'a> {
     root: &'a Node,
 }
 
+/// The documents of these files, each with the number of its file.
+fn documents(files: &[File]) -> impl Iterator<Item = (usize, &Node)> {
+    files.iter().enumerate().flat_map(|(file, of)| of.documents.iter().map(move |root| (file, root)))
+}
+
 /// The objects of these files, and those in lists.
 fn objects(files: &[File]) -> Vec<Object<'_>> {
     let mut found = Vec::new();
-    for (file, root) in files
-        .iter()
-        .enumerate()
-        .flat_map(|(file, source)| source.documents.iter().map(move |root| (file, root)))
-    {
+    for (file, root) in documents(files) {
         let items = root.list("items");
         let is_list = root.text_of("kind").ends_with("List") && !items.is_empty();
         let all = if is_list { items } else { std::slice::from_ref(root) };
@@ -237,6 +238,12 @@ impl<'a> Object<'a> {
     fn annotation(&self, name: &str) -> Option<(Place, &'a Node)> {
         let (_, place, value) = self.annotations().iter().find(|(annotation, ..)| annotation == name)?;
         Some((*place, value))
+    }
+
+    /// The class of an Ingress.
+    fn class(&self) -> Option<&'a str> {
+        let old = self.annotation("kubernetes.io/ingress.class").and_then(|(_, value)| value.text());
+        self.root.at(&["spec", "ingressClassName"]).and_then(Node::text).or(old)
     }
 
     /// The texts in an annotation, between commas.

@@ -220,11 +220,7 @@ const LISTS: [&str; 6] =
 /// A configuration for each file of what the Admin API answers: an object, or a list of them, each with its key; or a route.
 fn dumped(files: &[File], notes: &mut Notes) -> Vec<Node> {
     let mut made = Vec::new();
-    for (file, document) in files
-        .iter()
-        .enumerate()
-        .flat_map(|(file, of)| of.documents.iter().map(move |document| (file, document)))
-    {
+    for (file, document) in super::documents(files) {
         // APISIX 2 has the objects in `node`.
         let document = document.get("node").unwrap_or(document);
         let own = core::slice::from_ref(document);

@@ -80,7 +80,7 @@ pub fn declarative(files: &[File], notes: &mut Notes) -> Vec<Node> {
 
 /// False if the Ingress names the class of another controller, and nothing of Kong.
 fn is_kongs(ingress: &Object<'_>) -> bool {
-    class(ingress).is_none_or(|class| class.contains("kong")) || has_kongs(ingress)
+    ingress.class().is_none_or(|class| class.contains("kong")) || has_kongs(ingress)
 }
 
 /// True if an object has an annotation of Kong.
@@ -104,11 +104,6 @@ fn is_foreign(route: &Object<'_>, all: &[Object<'_>]) -> bool {
     };
     let parents = route.listed_in_spec("parentRefs");
     !parents.is_empty() && parents.iter().all(|parent| is_others(parent) == Some(true))
-}
-
-fn class<'a>(ingress: &Object<'a>) -> Option<&'a str> {
-    let old = ingress.annotation("kubernetes.io/ingress.class").and_then(|(_, value)| value.text());
-    ingress.root.at(&["spec", "ingressClassName"]).and_then(Node::text).or(old)
 }
 
 /// True if an Ingress leads to the Service of this id.
@@ -311,7 +306,7 @@ impl<'a> Cluster<'a, '_> {
             ];
             let priority = of.annotation("konghq.com/regex-priority");
             fields.extend(priority.map(|(_, value)| ("regex_priority", value.clone())));
-            fields.extend(class(of).map(|class| (CLASS, text(place, class))));
+            fields.extend(of.class().map(|class| (CLASS, text(place, class))));
             self.made.push((of.file, "routes", object(place, fields)));
         }
     }
@@ -355,7 +350,7 @@ impl<'a> Cluster<'a, '_> {
         let why = format!(
             "the Ingress {:?}, which leads to its Service, is of the class {:?} and not Kong's, so it is not imported",
             ingress.metadata("name"),
-            class(ingress).unwrap_or_default()
+            ingress.class().unwrap_or_default()
         );
         (why, "If the class is Kong's, import the Ingress without it")
     }
@@ -407,7 +402,7 @@ impl<'a> Cluster<'a, '_> {
         for scope in scopes {
             // A global one is for its class.
             let scope = scope
-                .or_else(|| Some((CLASS, class(&of)?.to_owned())))
+                .or_else(|| Some((CLASS, of.class()?.to_owned())))
                 .map(|(kind, name)| (kind.to_owned(), place, text(place, &name)));
             let fields = fields.iter().cloned().chain(scope).collect();
             self.made.push((of.file, "plugins", Node::new(place, Content::Object(fields))));
