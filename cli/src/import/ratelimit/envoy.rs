@@ -402,6 +402,11 @@ fn elsewhere(
     notes: &mut Notes,
 ) {
     let mut read: Vec<*const Node> = Vec::new();
+    for level in patches.iter().flat_map(|patch| levels(patch.node, patch.value)) {
+        let all = core::iter::once(level).chain(clusters(level));
+        read.extend(all.flat_map(|level| lists(level, filter)).map(core::ptr::from_ref));
+    }
+    // What is read at a place is at it or below it, so the walk comes to it later.
     document.walk(&mut |node| {
         read.extend(settings(node).and_then(|node| node.get("rate_limits")).map(core::ptr::from_ref));
         let hosts = node.each("virtual_hosts");
@@ -411,12 +416,6 @@ fn elsewhere(
         for level in table.into_iter().chain(hosts).chain(routes) {
             read.extend(lists(level, filter).map(core::ptr::from_ref));
         }
-    });
-    for level in patches.iter().flat_map(|patch| levels(patch.node, patch.value)) {
-        let all = core::iter::once(level).chain(clusters(level));
-        read.extend(all.flat_map(|level| lists(level, filter)).map(core::ptr::from_ref));
-    }
-    document.walk(&mut |node| {
         if of_route(node).is_some() {
             notes.read(node);
         }
@@ -426,12 +425,9 @@ fn elsewhere(
             notes.read(node);
             config.into_iter().for_each(|config| notes.read(config));
         }
-        if let Some(list) = node.get("rate_limits") {
-            notes.read(list);
-        }
-        if let Some((place, list)) = node.field("rate_limits")
-            && !read.contains(&core::ptr::from_ref(list))
-        {
+        let Some((place, list)) = node.field("rate_limits") else { return };
+        notes.read(list);
+        if !read.contains(&core::ptr::from_ref(list)) {
             let why = "limits are read in the filter, in virtual hosts, their routes and RateLimitPerRoute, and in patches of these, so these are not imported";
             notes.at(file, place.line, "rate_limits", why, "Give the routes that Envoy has (`/config_dump`), or write the policy by hand");
         }
