@@ -325,18 +325,15 @@ fn policy(
     if is_local {
         own.set("algorithm", "token_bucket").set("capacity", units.max(1));
         own.set("refill", units.max(1)).set("interval", window);
+        made.set("limits", vec![Tree::from(own)]).set("on_failure", "local");
+        if rule.node.get("cost").is_some() {
+            let why = "Envoy Gateway does not apply it to a local rule, so a request costs 1";
+            writer.note(file, rule.node, "cost", why, "");
+        }
     } else {
         own.set("algorithm", "fixed_window").set("limit", units.max(1)).set("window", window);
-    }
-    made.set("limits", vec![Tree::from(own)]);
-    if is_local {
-        made.set("on_failure", "local");
-    }
-    if !is_local {
+        made.set("limits", vec![Tree::from(own)]);
         cost(file, rule.node, &mut made, writer);
-    } else if rule.node.get("cost").is_some() {
-        let why = "Envoy Gateway does not apply it to a local rule, so a request costs 1";
-        writer.note(file, rule.node, "cost", why, "");
     }
     let mut response = Map::new();
     if units == 0 {
