@@ -78,7 +78,7 @@ pub fn policies(
 ) -> Vec<Map> {
     let empty = Node::empty();
     let config = plugin.node.get("config").unwrap_or(&empty);
-    let kind = plugin.node.text_of("name");
+    let kind = plugin.name();
     let is_advanced = is_advanced(plugin.node);
     notes.unread(plugin.file, plugin.node, PLUGIN);
     notes.unread(plugin.file, config, &[READ, HANDLED].join(" "));

@@ -161,21 +161,20 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     for (number, plugin) in gateway.plugins.iter().enumerate() {
         if gateway.requests(&entries, &|route| gateway.runs(number, route, Apart::Nothing)).is_never() {
             let why = "no request has it: each of its routes has a plugin of its own or is of a service that is off, or it has none";
-            notes.at(plugin.file, plugin.node.place.line, plugin.node.text_of("name"), why, "");
+            plugin.note(why, "", &mut notes);
             continue;
         }
         if gateway.routes.is_empty() && plugin.service.is_some() {
             let why = "the files have no routes, so its limits apply to all requests";
             let instead = "Import the file that has the routes, too";
-            notes.at(plugin.file, plugin.node.place.line, plugin.node.text_of("name"), why, instead);
+            plugin.note(why, instead, &mut notes);
         }
         let before = policies.len();
         for apart in gateway.scopes(plugin) {
             let groups = gateway.groups(number, &entries, apart, &mut notes);
             let scope = gateway.name(plugin, apart);
             let file = files.get(plugin.file).map(|file| file.name.as_str()).unwrap_or_default();
-            let comment =
-                format!("{file}:{}: {} of {scope}", plugin.node.place.line, plugin.node.text_of("name"));
+            let comment = format!("{file}:{}: {} of {scope}", plugin.node.place.line, plugin.name());
             let counted = gateway.counted(plugin, apart);
             let mut made = limits::policies(
                 plugin,
@@ -190,8 +189,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         if policies.len().saturating_sub(before) > 256 {
             let why = "Kong counts each of its routes or services apart, and weir has at most 256 policies";
             let instead = "Write one policy with `{route: {}}` in its `subject`, the name of Envoy's route";
-            let line = plugin.node.place.line;
-            notes.at(plugin.file, line, plugin.node.text_of("name"), why, instead);
+            plugin.note(why, instead, &mut notes);
         }
     }
     gateway.note_before(&mut notes);
@@ -516,7 +514,7 @@ impl<'a> Gateway<'a> {
             Apart::Service(of) => of == self.services_of.get(route).copied().flatten(),
             Apart::Route(of) => of == route,
         };
-        let is_same = |of: &Plugin<'_>| of.node.text_of("name") == own.node.text_of("name");
+        let is_same = |of: &Plugin<'_>| of.name() == own.name();
         let all = self.plugins.iter().enumerate().filter(|(_, of)| is_same(of) && self.applies(of, route));
         let first = all.min_by_key(|(number, of)| (of.particular(), *number));
         is_it && first.is_some_and(|(number, _)| number == plugin)
@@ -570,7 +568,7 @@ impl<'a> Gateway<'a> {
     }
 
     fn answers_preflights(&self, route: usize) -> bool {
-        let is_it = |of: &&Plugin<'_>| of.node.text_of("name") == "cors" && self.applies(of, route);
+        let is_it = |of: &&Plugin<'_>| of.name() == "cors" && self.applies(of, route);
         let cors = self.before.iter().filter(is_it).min_by_key(|of| of.particular());
         // With a condition, it may let preflights pass, too.
         let is_continued = |of: &Plugin<'_>| {
@@ -586,10 +584,10 @@ impl<'a> Gateway<'a> {
             !self.is_off(*route) && self.plugins.iter().any(|plugin| self.applies(plugin, *route))
         };
         let limited: Vec<usize> = (0..self.routes.len()).filter(is_limited).collect();
-        let refuses = |auth: &&Plugin<'_>| is_needed(auth) && auth.node.text_of("name") != "session";
+        let refuses = |auth: &&Plugin<'_>| is_needed(auth) && auth.name() != "session";
         let refuse = self.authentication.iter().filter(refuses);
         for plugin in self.before.iter().chain(refuse) {
-            let name = plugin.node.text_of("name");
+            let name = plugin.name();
             let mut routes = limited.iter().filter(|route| self.applies(plugin, **route));
             let (why, instead) = if name == "cors" {
                 (
@@ -603,7 +601,7 @@ impl<'a> Gateway<'a> {
                 )
             };
             if routes.any(|route| name != "cors" || self.answers_preflights(*route)) {
-                notes.at(plugin.file, plugin.node.place.line, name, why, instead);
+                plugin.note(why, instead, notes);
             }
         }
     }
@@ -622,7 +620,15 @@ impl<'a> Gateway<'a> {
     }
 }
 
-impl Plugin<'_> {
+impl<'a> Plugin<'a> {
+    fn name(&self) -> &'a str {
+        self.node.text_of("name")
+    }
+
+    fn note(&self, why: impl Into<String>, instead: &str, notes: &mut Notes) {
+        notes.at(self.file, self.node.place.line, self.name(), why, instead);
+    }
+
     /// The most particular is the least.
     const fn particular(&self) -> (bool, bool) {
         (self.route.is_none(), self.service.is_none())
@@ -648,7 +654,7 @@ impl Plugin<'_> {
         names.iter().for_each(|name| found.add(name, ""));
         let names = of("key_in_query", &["key_names", "uri_param_names", "access_token_name"], query);
         names.iter().for_each(|name| found.add("", name));
-        match self.node.text_of("name") {
+        match self.name() {
             "hmac-auth" => found.is_signed = true,
             "mtls-auth" => found.reads_certificate = true,
             _ => {}
@@ -657,7 +663,7 @@ impl Plugin<'_> {
             notes.field(self.file, config, field, why, instead);
         };
         let methods = config.list("auth_methods");
-        let has_session = self.node.text_of("name") == "openid-connect"
+        let has_session = self.name() == "openid-connect"
             && (methods.is_empty() || methods.iter().any(|method| method.text() == Some("session")));
         if has_session || !config.list("cookie_names").is_empty() {
             let why = "weir's `credential` does not read cookies, so tokens in a cookie are not told apart";
@@ -676,7 +682,7 @@ impl Plugin<'_> {
 /// the consumer of those before it; with `anonymous`, each is tried.
 fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>> + Clone, notes: &mut Notes) -> Places {
     let of_kind = |row: &(&'static str, &'static [&'static str], &'static [&'static str])| {
-        let same = all.clone().filter(|plugin| plugin.node.text_of("name") == row.0);
+        let same = all.clone().filter(|plugin| plugin.name() == row.0);
         Some((*row, same.min_by_key(|plugin| plugin.particular())?))
     };
     let run: Vec<_> = AUTHENTICATION.iter().filter_map(of_kind).collect();
@@ -686,10 +692,10 @@ fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>> + Clone, notes: &mut Not
     let last = run.iter().rfind(decides);
     let all = last.map_or(run.as_slice(), core::slice::from_ref);
     if all.iter().all(|((name, ..), _)| BY_COOKIE.contains(name)) {
-        for ((name, ..), plugin) in all {
+        for (_, plugin) in all {
             let why = "it knows a client by a cookie only, which weir's `credential` does not read";
             let instead = "Write `cookie` with the cookie's name as the `subject`";
-            notes.at(plugin.file, plugin.node.place.line, name, why, instead);
+            plugin.note(why, instead, notes);
         }
     }
     let Some((row, last)) = last else {
@@ -699,12 +705,12 @@ fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>> + Clone, notes: &mut Not
         joined.is_anonymous = run.iter().any(|(_, plugin)| !is_needed(plugin));
         return joined;
     };
-    for ((name, ..), other) in run.iter().filter(|((name, ..), _)| *name != row.0) {
+    for (_, other) in run.iter().filter(|((name, ..), _)| *name != row.0) {
         let why = format!(
             "Kong counts the consumer that {} names, which each request needs, so weir reads the credential of that plugin only",
             row.0
         );
-        notes.at(other.file, other.node.place.line, name, why, "");
+        other.note(why, "", notes);
     }
     last.places(row.1, row.2, notes)
 }
