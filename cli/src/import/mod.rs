@@ -323,11 +323,12 @@ fn policy(name: &str, comment: Vec<String>, requests: &Test) -> Map {
     policy
 }
 
-/// A part of a subject: each address, or all requests together.
+/// The part of a subject that counts each address.
 fn address() -> Map {
     Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())])
 }
 
+/// The part of a subject that counts all requests together.
 fn literal(text: &str) -> Map {
     Map::from([("literal", text.into())])
 }

@@ -406,7 +406,7 @@ fn elsewhere(
         let all = core::iter::once(level).chain(clusters(level));
         read.extend(all.flat_map(|level| lists(level, filter)).map(core::ptr::from_ref));
     }
-    // What is read at a place is at it or below it, so the walk comes to it later.
+    // Limits that are read are below the place that has them, so the walk comes to them later.
     document.walk(&mut |node| {
         read.extend(settings(node).and_then(|node| node.get("rate_limits")).map(core::ptr::from_ref));
         let hosts = node.each("virtual_hosts");
