@@ -11,11 +11,11 @@ use crate::document::Node;
 use crate::tree::{Map, Tree};
 
 /// The policies of a RateLimitPolicy or a TokenRateLimitPolicy.
-pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
+pub fn import(object: &Node, writer: &mut Writer<'_>) {
     let Some(spec) = object.get("spec") else { return };
     let name = object.get("metadata").map(|metadata| metadata.text_of("name")).unwrap_or_default();
     let why = "weir does not know Envoy's names of the routes, so the policies are for all requests, and count those of all routes together";
-    writer.note(file, spec, "targetRef", why, "Write the hosts and paths of the target into `match`");
+    writer.note(spec, "targetRef", why, "Write the hosts and paths of the target into `match`");
     let is_tokens = object.text_of("kind") == "TokenRateLimitPolicy";
     // The `limits` of a Gateway are defaults.
     let is_gateway = spec.get("targetRef").is_some_and(|target| target.text_of("kind") == "Gateway");
@@ -26,52 +26,52 @@ pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
         ("overrides", "they replace the policies of routes in Kuadrant, and weir applies both"),
     ] {
         if spec.get(field).is_some() && (field != "limits" || is_gateway) {
-            writer.note(file, spec, field, why, "Remove what does not apply");
+            writer.note(spec, field, why, "Remove what does not apply");
         }
     }
     for level in [Some(spec), spec.get("defaults"), spec.get("overrides")].into_iter().flatten() {
-        writer.notes.unread(file, level, "targetRef limits defaults overrides when strategy=atomic");
+        writer.unread(level, "targetRef limits defaults overrides when strategy=atomic");
         let limits = level.get("limits").map(Node::fields).unwrap_or_default();
         for (limit, _, node) in limits {
-            policy(file, (&format!("{name}-{limit}"), level, node), is_tokens, writer);
+            policy(&format!("{name}-{limit}"), level, node, is_tokens, writer);
         }
     }
 }
 
-fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: bool, writer: &mut Writer<'_>) {
-    writer.notes.unread(file, node, "when counters rates reservation");
+fn policy(name: &str, level: &Node, node: &Node, is_tokens: bool, writer: &mut Writer<'_>) {
+    writer.unread(node, "when counters rates reservation");
     let mut requests = Test::Always;
     for when in level.list("when").iter().chain(node.list("when")) {
-        writer.notes.unread(file, when, "predicate selector operator value");
+        writer.unread(when, "predicate selector operator value");
         let predicate = predicate(when);
         let predicate = predicate.as_str();
         match predicate.split("&&").map(test).collect::<Option<Vec<_>>>() {
             Some(tests) => {
                 requests = tests.into_iter().fold(requests, Test::and);
-                differences(file, when, ("predicate", predicate), writer);
+                differences(when, "predicate", predicate, writer);
             }
             None => {
                 let why =
                     format!("weir does not know the expression {predicate:?}, so the limit is not imported");
-                return writer.note(file, when, "predicate", &why, "Write the policy by hand");
+                return writer.note(when, "predicate", &why, "Write the policy by hand");
             }
         }
     }
     let mut parts = Vec::new();
     for counter in node.list("counters") {
-        writer.notes.unread(file, counter, "expression");
+        writer.unread(counter, "expression");
         let expression = counter.text().map_or(counter.text_of("expression").to_owned(), selected);
         let expression = expression.as_str();
         let Some(part) = part(expression) else {
             let why =
                 format!("weir does not know the expression {expression:?}, so the limit is not imported");
             let instead = "Name in a `subject` what tells clients apart";
-            return writer.note(file, counter, "expression", &why, instead);
+            return writer.note(counter, "expression", &why, instead);
         };
-        differences(file, counter, ("expression", expression), writer);
+        differences(counter, "expression", expression, writer);
         if part.names().any(|field| field == "credential") {
             let why = "Kuadrant counts what its AuthPolicy names; weir counts each credential";
-            writer.note(file, counter, "expression", why, "Behind Envoy's jwt_authn, write `jwt_claim`");
+            writer.note(counter, "expression", why, "Behind Envoy's jwt_authn, write `jwt_claim`");
         }
         parts.push(Tree::from(part));
     }
@@ -80,7 +80,7 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
     }
     let (mut limits, mut denies) = (Vec::new(), false);
     for rate in node.list("rates") {
-        writer.notes.unread(file, rate, "limit window duration unit");
+        writer.unread(rate, "limit window duration unit");
         let window = match rate.get("duration").and_then(number) {
             Some(days) if rate.text_of("unit") == "day" => format!("{}h", days.saturating_mul(24)),
             Some(count) => format!("{count}{}", rate.text_of("unit").get(..1).unwrap_or_default()),
@@ -91,7 +91,7 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
         let seconds = duration(window).filter(|seconds| *seconds > 0);
         let (Some(units), Some(seconds)) = (rate.get("limit").and_then(max), seconds) else {
             let why = "it needs `limit`, and a `window` of at least one second, so it is not imported";
-            writer.note(file, rate, "limit", why, "Correct it");
+            writer.note(rate, "limit", why, "Correct it");
             continue;
         };
         let is_short = window.bytes().filter(u8::is_ascii_alphabetic).count() == 1;
@@ -107,9 +107,9 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
         limits.push(Tree::from(limit));
     }
     if limits.is_empty() {
-        return writer.note(file, node, "rates", "it has no limit that can be imported", "Correct it");
+        return writer.note(node, "rates", "it has no limit that can be imported", "Correct it");
     }
-    let mut made = writer.policy(file, node, name, &requests);
+    let mut made = writer.policy(node, name, &requests);
     made.set("subject", parts);
     made.set("limits", limits);
     // By default, Limitador sends no headers.
@@ -120,7 +120,7 @@ fn policy(file: usize, (name, level, node): (&str, &Node, &Node), is_tokens: boo
     }
     made.set("response", response);
     if is_tokens {
-        tokens(file, node, &mut made, writer);
+        tokens(node, &mut made, writer);
     }
     writer.made.push(made);
 }
@@ -145,14 +145,14 @@ fn predicate(when: &Node) -> String {
 
 /// Lets the tokens of a response count. A request reserves what `reservation` says, and one token at least: a response without usage costs
 /// what was reserved, and Kuadrant counts it as one request.
-fn tokens(file: usize, node: &Node, made: &mut Map, writer: &mut Writer<'_>) {
+fn tokens(node: &Node, made: &mut Map, writer: &mut Writer<'_>) {
     let amount = node.at(&["reservation", "amount"]);
     let units = amount.and_then(number);
     if let Some(reservation) = node.get("reservation") {
-        writer.notes.unread(file, reservation, "amount");
+        writer.unread(reservation, "amount");
         if amount.is_some() && units.is_none() {
             let why = "weir does not know this expression, so a request reserves one token";
-            writer.note(file, reservation, "amount", why, "Write the number");
+            writer.note(reservation, "amount", why, "Write the number");
         }
     }
     let units = units.unwrap_or(0).max(1);
@@ -161,7 +161,7 @@ fn tokens(file: usize, node: &Node, made: &mut Map, writer: &mut Writer<'_>) {
     made.set("settle", vec![Tree::from(Map::from([("cost", usage.into())]))]);
     if units == 1 {
         let why = "requests at one time pass the limit together, because their tokens count when they end";
-        writer.note(file, node, "rates", why, "`cost: {usage: {}}` reserves what each may use");
+        writer.note(node, "rates", why, "`cost: {usage: {}}` reserves what each may use");
     }
 }
 
@@ -185,19 +185,19 @@ fn duration(text: &str) -> Option<u64> {
 }
 
 /// Notes where an expression of Kuadrant differs from what weir makes of it.
-fn differences(file: usize, of: &Node, (field, expression): (&str, &str), writer: &mut Writer<'_>) {
+fn differences(of: &Node, field: &str, expression: &str, writer: &mut Writer<'_>) {
     if expression.contains("request.path") && !expression.contains("request.path.startsWith") {
         let why = "Kuadrant's `request.path` has the query, and weir's path does not";
-        writer.note(file, of, field, why, "If that matters, use the attribute `request.path`");
+        writer.note(of, field, why, "If that matters, use the attribute `request.path`");
     }
     if expression.contains("request.headers") {
         let why = "without this header the expression fails, and Kuadrant's failure mode decides";
         let instead = "Write what weir does without it: `on_missing`, or a `header` in `match`";
-        writer.note(file, of, field, why, instead);
+        writer.note(of, field, why, instead);
     }
     if expression.contains("source.address") {
         let why = "Kuadrant's `source.address` has the port, so that each connection counts by itself, and weir counts each address";
-        writer.note(file, of, field, why, "");
+        writer.note(of, field, why, "");
     }
 }
 

@@ -110,20 +110,21 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
         is_new
     };
     for (Found { file, name, filters, own, root }, rests) in all.into_iter().zip(rests) {
+        writer.file = file;
         for ((_, filter, is_disabled), rest) in filters.into_iter().zip(rests) {
             writer.notes.read(filter);
             if is_disabled {
                 let why = "the filter is disabled where a route has no settings of its own, so its own are not imported";
-                writer.note(file, filter, "token_bucket", why, "");
+                writer.note(filter, "token_bucket", why, "");
             } else if is_new(filter, &rest, root) {
-                policy(file, filter, (name, &rest), writer);
+                policy(filter, name, &rest, writer);
             }
         }
         for Own { config, requests, name, .. } in own {
             let Some(config) = config else { continue };
             writer.notes.read(config);
             if is_new(config, &requests, root) {
-                policy(file, config, (&name, &requests), writer);
+                policy(config, &name, &requests, writer);
             }
         }
     }
@@ -468,52 +469,52 @@ fn selected(patches: &[Patch<'_>], all: &[Found<'_>], filters: &Filters<'_>) -> 
     patches.iter().enumerate().map(requests).collect()
 }
 
-fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &mut Writer<'_>) {
-    writer.notes.unread(file, config, KNOWN);
-    note_unreadable(writer.notes, file, config);
+fn policy(config: &Node, name: &str, requests: &Test, writer: &mut Writer<'_>) {
+    writer.unread(config, KNOWN);
+    note_unreadable(writer.notes, writer.file, config);
     for field in ["descriptors", "rate_limits"] {
         if !config.each(field).is_empty() {
             let why = "limits by descriptors are not imported here";
             let instead = "Write a policy for each: its entries are `match` and `subject`";
-            writer.note(file, config, field, why, instead);
+            writer.note(config, field, why, instead);
         }
     }
     let Some(bucket) = config.get("token_bucket") else {
         let why = "it has no `token_bucket`, so it limits nothing by itself";
-        return writer.note(file, config, "token_bucket", why, "");
+        return writer.note(config, "token_bucket", why, "");
     };
-    writer.notes.unread(file, bucket, "max_tokens tokens_per_fill fill_interval");
+    writer.unread(bucket, "max_tokens tokens_per_fill fill_interval");
     // Without `filter_enabled` the filter does nothing, and without `filter_enforced` it rejects nothing.
     let [enabled, enforced] =
         ["filter_enabled", "filter_enforced"].map(|field| percent(config, field).unwrap_or(0));
     if enabled == 0 {
         let why = "the filter is off by default, because it has no `filter_enabled` above 0 %, so it is not imported";
         let instead = "If the runtime switches it on, write the value";
-        return writer.note(file, config, "filter_enabled", why, instead);
+        return writer.note(config, "filter_enabled", why, instead);
     }
     for (field, percent) in [("filter_enabled", enabled), ("filter_enforced", enforced)] {
         if (1..100).contains(&percent) {
             let why = "Envoy draws a part of the requests, and the policy is for all";
-            writer.note(file, config, field, why, "`enforce_percent` draws a part of the subjects");
+            writer.note(config, field, why, "`enforce_percent` draws a part of the subjects");
         }
     }
     let (Some(capacity), Some(interval)) = (bucket.get("max_tokens").and_then(number), interval(bucket))
     else {
         let why = "it needs `max_tokens` and `fill_interval`, so it is not imported";
-        return writer.note(file, bucket, "token_bucket", why, "Correct it");
+        return writer.note(bucket, "token_bucket", why, "Correct it");
     };
     let why = "each Envoy counts for itself, and all proxies with weir count together";
     if requests.is_never() {
         let why = "all routes have a limit of their own in its place, so it is not imported";
-        return writer.note(file, config, "token_bucket", why, "");
+        return writer.note(config, "token_bucket", why, "");
     }
     // With it, the Envoys of a cluster divide the bucket.
     if config.get("local_cluster_rate_limit").is_none() {
         let instead = "Multiply it by the number of Envoys if it was meant for one of them";
-        writer.note(file, config, "token_bucket", why, instead);
+        writer.note(config, "token_bucket", why, instead);
     }
-    note_others(file, config, writer);
-    let mut made = writer.policy(file, config, name, requests);
+    note_others(config, writer);
+    let mut made = writer.policy(config, name, requests);
     made.set("subject", vec![Tree::from(literal(name))]);
     let refill = bucket.get("tokens_per_fill").and_then(number).unwrap_or(1);
     let limit = Map::from([
@@ -538,7 +539,7 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
             response.set(if capacity == 0 { "deny_status" } else { "status" }, code);
         }
         Ok(None) => {}
-        Err(why) => writer.note(file, config, "status", why, "Write the number"),
+        Err(why) => writer.note(config, "status", why, "Write the number"),
     }
     let headers = config.get("enable_x_ratelimit_headers").and_then(Node::text_or_number);
     let has_headers = headers.is_some_and(|headers| ["DRAFT_VERSION_03", "1"].contains(&headers.as_str()));
@@ -548,27 +549,27 @@ fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &
 }
 
 /// Notes settings that weir does not support, where they are not the default.
-fn note_others(file: usize, config: &Node, writer: &mut Writer<'_>) {
+fn note_others(config: &Node, writer: &mut Writer<'_>) {
     if !config.each("response_headers_to_add").is_empty() {
         let why = "weir adds no headers of one's own to a rejection";
         let instead = "Envoy's `local_reply_config` adds headers by the status";
-        writer.note(file, config, "response_headers_to_add", why, instead);
+        writer.note(config, "response_headers_to_add", why, instead);
     }
     if config.get("stage").and_then(number).is_some_and(|stage| stage != 0) {
         let why =
             "it chooses among the `rate_limits` of routes, and limits by descriptors are not imported here";
-        writer.note(file, config, "stage", why, "");
+        writer.note(config, "stage", why, "");
     }
     let name = "local_rate_limit_per_downstream_connection";
     if config.truth(name) == Some(true) {
         let why = "Envoy has a bucket for each connection, and in the policy all connections count together";
-        writer.note(file, config, name, why, "Count clients: `subject: [{client_address: {}}]`");
+        writer.note(config, name, why, "Count clients: `subject: [{client_address: {}}]`");
     }
     let name = "always_consume_default_token_bucket";
     let has_descriptors = !config.each("descriptors").is_empty();
     if has_descriptors && config.truth(name) == Some(false) {
         let why = "requests with a limit by descriptors do not count in Envoy's `token_bucket`, and do in the policy";
-        writer.note(file, config, name, why, "Exclude them in its `match`");
+        writer.note(config, name, why, "Exclude them in its `match`");
     }
 }
 

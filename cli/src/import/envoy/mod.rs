@@ -43,8 +43,14 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let objects = super::objects(&files);
     let gateways: BTreeSet<_> = objects.iter().flat_map(traffic::gateways).collect();
     let has_gateways = gateways.len() > 1;
-    let mut writer =
-        Writer { notes: &mut notes, files: &names, names: Vec::new(), made: Vec::new(), has_gateways };
+    let mut writer = Writer {
+        notes: &mut notes,
+        files: &names,
+        file: 0,
+        names: Vec::new(),
+        made: Vec::new(),
+        has_gateways,
+    };
     let own = traffic::KINDS
         .map(|kind| Test::any_of(objects.iter().flat_map(|object| traffic::replaced(object, kind))));
     let is_policy = |kind: &str| {
@@ -59,11 +65,12 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     ratelimit::sort(&mut others);
     let mut fails_closed = false;
     for object in of_policies {
+        writer.file = object.file;
         match object.kind() {
-            "EnvoyGateway" => fails_closed |= traffic::fails_closed(object.file, object.root, &mut writer),
-            "ClientTrafficPolicy" => traffic::note_headers(object.file, object.root, &mut writer),
-            "BackendTrafficPolicy" => traffic::import(object.file, object.root, &own, &mut writer),
-            _ => kuadrant::import(object.file, object.root, &mut writer),
+            "EnvoyGateway" => fails_closed |= traffic::fails_closed(object.root, &mut writer),
+            "ClientTrafficPolicy" => traffic::note_headers(object.root, &mut writer),
+            "BackendTrafficPolicy" => traffic::import(object.root, &own, &mut writer),
+            _ => kuadrant::import(object.root, &mut writer),
         }
         writer.notes.read(object.root);
     }
@@ -90,6 +97,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
 struct Writer<'a> {
     notes: &'a mut Notes,
     files: &'a [String],
+    /// The number of the file of the object that is read.
+    file: usize,
     names: Vec<String>,
     made: Vec<Map>,
     /// Several Gateways have policies of their own.
@@ -98,14 +107,18 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Adds a note about a field of an object.
-    fn note(&mut self, file: usize, node: &Node, field: &str, why: &str, instead: &str) {
-        self.notes.field(file, node, field, why, instead);
+    fn note(&mut self, node: &Node, field: &str, why: &str, instead: &str) {
+        self.notes.field(self.file, node, field, why, instead);
+    }
+
+    fn unread(&mut self, node: &Node, known: &str) {
+        self.notes.unread(self.file, node, known);
     }
 
     /// The beginning of a policy: its name, where it comes from, and which requests it is for.
-    fn policy(&mut self, file: usize, node: &Node, name: &str, requests: &Test) -> Map {
+    fn policy(&mut self, node: &Node, name: &str, requests: &Test) -> Map {
         let name = unique(name_of(name), &self.names);
-        let from = self.files.get(file).map(String::as_str).unwrap_or_default();
+        let from = self.files.get(self.file).map(String::as_str).unwrap_or_default();
         let policy = super::policy(&name, vec![format!("{from}:{}", node.place.line)], requests);
         self.names.push(name);
         policy

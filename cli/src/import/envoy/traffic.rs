@@ -22,36 +22,36 @@ pub const KINDS: [&str; 3] = ["global", "local", "default"];
 
 /// The policies of a BackendTrafficPolicy. `own` are the requests of routes that have rules of their own, in place of the Gateway's, for each
 /// kind.
-pub fn import(file: usize, object: &Node, own: &[Test; 3], writer: &mut Writer<'_>) {
+pub fn import(object: &Node, own: &[Test; 3], writer: &mut Writer<'_>) {
     let limit = object.at(&["spec", "rateLimit"]);
     let Some(limit) = limit else { return };
-    writer.notes.unread(file, limit, "type global local");
+    writer.unread(limit, "type global local");
     let name = object.at(&["metadata"]).map(|metadata| metadata.text_of("name")).unwrap_or_default();
     let kind_only = limit.text_of("type").to_ascii_lowercase();
-    let [global, local, default] = own.each_ref().map(|own| target(file, object, own, writer));
+    let [global, local, default] = own.each_ref().map(|own| target(object, own, writer));
     for (kind, target) in [("global", &global), ("local", &local)] {
         let is_local = kind == "local";
         // With `type`, Envoy Gateway reads only this kind.
         if !kind_only.is_empty() && kind_only != kind {
             if limit.get(kind).is_some_and(|of| !of.list("rules").is_empty()) {
                 let why = "Envoy Gateway reads only the rules that `type` names, so these are not imported";
-                writer.note(file, limit, kind, why, "Correct `type` if they should apply");
+                writer.note(limit, kind, why, "Correct `type` if they should apply");
             }
             continue;
         }
         if let Some(of) = limit.get(kind) {
-            writer.notes.unread(file, of, "rules");
+            writer.unread(of, "rules");
         }
         let rules = limit.get(kind).map(|of| of.list("rules")).unwrap_or_default();
-        let rules: Vec<Rule<'_>> = rules.iter().map(|node| rule(file, node, is_local, writer)).collect();
+        let rules: Vec<Rule<'_>> = rules.iter().map(|node| rule(node, is_local, writer)).collect();
         if is_local && !rules.is_empty() {
             let why = "each Envoy counts for itself, and all proxies with weir count together";
             let instead = "Multiply the limits by the number of Envoys if they were meant for one of them";
-            writer.note(file, limit, "local", why, instead);
+            writer.note(limit, "local", why, instead);
         } else if rules.iter().any(|rule| !rule.node.is_true("shared")) {
             let why =
                 "Envoy Gateway counts a rule without `shared` for each listener, and weir for all together";
-            writer.note(file, limit, "global", why, "Multiply the limit if a route has several listeners");
+            writer.note(limit, "global", why, "Multiply the limit if a route has several listeners");
         }
         let is_rest = |rule: &Rule<'_>| selectors(rule.node).is_empty();
         let keeps = |spec: &&Node| match spec.text_of("mergeType") {
@@ -62,7 +62,7 @@ pub fn import(file: usize, object: &Node, own: &[Test; 3], writer: &mut Writer<'
         if let Some(spec) = object.get("spec").filter(keeps).filter(|_| is_local && rules.iter().any(is_rest))
         {
             let why = "requests that a rule of the Gateway selects do not count in the local rule without `clientSelectors`, and do in weir";
-            writer.note(file, spec, "mergeType", why, "Exclude them in its `match`");
+            writer.note(spec, "mergeType", why, "Exclude them in its `match`");
         }
         // A local rule without selectors is for the requests that no other rule selects.
         let selected = rules.iter().filter(|rule| !selectors(rule.node).is_empty());
@@ -73,25 +73,25 @@ pub fn import(file: usize, object: &Node, own: &[Test; 3], writer: &mut Writer<'
             } else {
                 target.clone().and(rule.requests.clone())
             };
-            policy(file, (name, rule, is_local), &requests, writer);
+            policy(name, rule, is_local, &requests, writer);
         }
     }
 }
 
 /// True if requests fail without the rate-limit service, by the configuration of Envoy Gateway.
-pub fn fails_closed(file: usize, object: &Node, writer: &mut Writer<'_>) -> bool {
+pub fn fails_closed(object: &Node, writer: &mut Writer<'_>) -> bool {
     let Some(limit) = object.get("rateLimit") else { return false };
-    writer.notes.unread(file, limit, "backend timeout failClosed telemetry");
+    writer.unread(limit, "backend timeout failClosed telemetry");
     limit.is_true("failClosed")
 }
 
 /// Notes a ClientTrafficPolicy that switches off the headers of limits.
-pub fn note_headers(file: usize, object: &Node, writer: &mut Writer<'_>) {
+pub fn note_headers(object: &Node, writer: &mut Writer<'_>) {
     let headers =
         object.at(&["spec", "headers"]).filter(|headers| headers.is_true("disableRateLimitHeaders"));
     if let Some(headers) = headers {
         let why = "Envoy Gateway then sends none, and weir sends them";
-        writer.note(file, headers, "disableRateLimitHeaders", why, "Write `response: {headers: none}`");
+        writer.note(headers, "disableRateLimitHeaders", why, "Write `response: {headers: none}`");
     }
 }
 
@@ -139,30 +139,30 @@ fn route(of: &Node, namespace: &str) -> Option<Test> {
 }
 
 /// The requests of the routes that the policy is for.
-fn target(file: usize, object: &Node, own: &Test, writer: &mut Writer<'_>) -> Test {
+fn target(object: &Node, own: &Test, writer: &mut Writer<'_>) -> Test {
     let Some(spec) = object.get("spec") else { return Test::Always };
     if spec.get("targetSelectors").is_some() {
         let why = "weir does not know which routes have these labels, so the policies are for all";
-        writer.note(file, spec, "targetSelectors", why, "Test the `route` in `match`");
+        writer.note(spec, "targetSelectors", why, "Test the `route` in `match`");
         return Test::Always;
     }
-    let namespace = Object { file, root: object }.namespace();
+    let namespace = Object { file: writer.file, root: object }.namespace();
     let mut routes = Vec::new();
     for of in refs(spec) {
-        writer.notes.unread(file, of, "group kind name namespace sectionName");
+        writer.unread(of, "group kind name namespace sectionName");
         if of.get("sectionName").is_some() {
             let why = "weir does not know the number of a section, so the policies are for all of the target, and apply beside those of its Gateway";
-            writer.note(file, of, "sectionName", why, "Test the whole name of Envoy's route in `match`");
+            writer.note(of, "sectionName", why, "Test the whole name of Envoy's route in `match`");
         }
         if of.text_of("kind") == "Gateway" && writer.has_gateways {
             let why = "weir does not know the Gateway of a request, so the policies are for those of the other Gateways, too";
             let instead = "Import the policies of each Gateway alone, and load weir in it";
-            writer.note(file, of, "name", why, instead);
+            writer.note(of, "name", why, instead);
         }
         let route = route(of, namespace);
         if route.is_none() && of.text_of("kind") != "Gateway" {
             let why = "weir does not know which requests belong to this kind, so the policies are for all";
-            writer.note(file, of, "kind", why, "Test the `route` in `match`");
+            writer.note(of, "kind", why, "Test the `route` in `match`");
         }
         routes.push(route.unwrap_or_else(|| own.clone().negated()));
     }
@@ -173,19 +173,19 @@ fn selectors(rule: &Node) -> &[Node] {
     rule.list("clientSelectors")
 }
 
-fn rule<'a>(file: usize, node: &'a Node, is_local: bool, writer: &mut Writer<'_>) -> Rule<'a> {
+fn rule<'a>(node: &'a Node, is_local: bool, writer: &mut Writer<'_>) -> Rule<'a> {
     let mut rule = Rule { node, requests: Test::Always, parts: Vec::new() };
-    writer.notes.unread(file, node, "clientSelectors limit cost shared shadowMode xRateLimitHeaders name");
+    writer.unread(node, "clientSelectors limit cost shared shadowMode xRateLimitHeaders name");
     // Each route counts for itself, and in each Envoy always.
     if is_local || !node.is_true("shared") {
         rule.parts.push(Map::from([("route", Map::new().into())]).into());
     }
     for selector in selectors(node) {
-        writer.notes.unread(file, selector, "headers queryParams methods path sourceCIDR");
+        writer.unread(selector, "headers queryParams methods path sourceCIDR");
         for (list, field) in [("headers", "header"), ("queryParams", "query")] {
             for value in selector.list(list) {
-                writer.notes.unread(file, value, "name type value invert");
-                rule.value(file, value, field, writer);
+                writer.unread(value, "name type value invert");
+                rule.value(value, field, writer);
             }
         }
     }
@@ -200,21 +200,21 @@ fn rule<'a>(file: usize, node: &'a Node, is_local: bool, writer: &mut Writer<'_>
     }
     let last = |field: &str| selectors(node).iter().rev().find_map(|selector| selector.get(field));
     if let Some(path) = last("path") {
-        rule.path(file, path, writer);
+        rule.path(path, writer);
     }
     if let Some(source) = last("sourceCIDR") {
-        rule.source(file, source, writer);
+        rule.source(source, writer);
     }
     rule
 }
 
 /// An expression for a whole value. A note says if weir cannot read it.
-fn expression<'a>(file: usize, of: &'a Node, writer: &mut Writer<'_>) -> Option<&'a str> {
+fn expression<'a>(of: &'a Node, writer: &mut Writer<'_>) -> Option<&'a str> {
     let value = of.text_of("value");
     let said = Pattern::new(value).err();
     if let Some(said) = &said {
         let why = format!("weir cannot read the expression, so the policy is for more requests: {said}");
-        writer.note(file, of, "value", &why, "Write the `match` by hand");
+        writer.note(of, "value", &why, "Write the `match` by hand");
     }
     said.is_none().then_some(value)
 }
@@ -226,7 +226,7 @@ impl Rule<'_> {
     }
 
     /// A header or a query parameter.
-    fn value(&mut self, file: usize, of: &Node, field: &'static str, writer: &mut Writer<'_>) {
+    fn value(&mut self, of: &Node, field: &'static str, writer: &mut Writer<'_>) {
         let name = of.text_of("name");
         let (header, kind) = (name.to_ascii_lowercase(), of.text_of("type"));
         if kind == "Distinct" {
@@ -239,7 +239,7 @@ impl Rule<'_> {
             return self.parts.extend(source.part());
         }
         let (test, text) = match kind {
-            "RegularExpression" => ("regex", expression(file, of, writer)),
+            "RegularExpression" => ("regex", expression(of, writer)),
             _ => ("exact", of.get("value").and_then(Node::text)),
         };
         match text {
@@ -250,17 +250,17 @@ impl Rule<'_> {
             _ if test == "regex" => {}
             _ => {
                 let why = "it needs a `value`, so this condition is not imported";
-                writer.note(file, of, "name", why, "Correct it");
+                writer.note(of, "name", why, "Correct it");
             }
         }
     }
 
-    fn path(&mut self, file: usize, of: &Node, writer: &mut Writer<'_>) {
-        writer.notes.unread(file, of, "type value invert");
+    fn path(&mut self, of: &Node, writer: &mut Writer<'_>) {
+        writer.unread(of, "type value invert");
         let (value, kind) = (of.text_of("value"), of.text_of("type"));
         let test = match kind {
             "Exact" => PathTest::Exact(value.to_owned()),
-            "RegularExpression" => match expression(file, of, writer) {
+            "RegularExpression" => match expression(of, writer) {
                 Some(regex) => PathTest::regex(regex),
                 None => return,
             },
@@ -269,22 +269,22 @@ impl Rule<'_> {
         };
         if ["Exact", "RegularExpression"].contains(&kind) {
             let why = "Envoy Gateway compares the path with its query, and weir without";
-            writer.note(file, of, "value", why, "If that matters, test the attribute `request.path`");
+            writer.note(of, "value", why, "If that matters, test the attribute `request.path`");
         }
         self.add(Test::path(test), of);
     }
 
-    fn source(&mut self, file: usize, of: &Node, writer: &mut Writer<'_>) {
-        writer.notes.unread(file, of, "type value invert");
+    fn source(&mut self, of: &Node, writer: &mut Writer<'_>) {
+        writer.unread(of, "type value invert");
         let value = of.text_of("value");
         let Some(network) = network(value) else {
-            return writer.note(file, of, "value", "it is no network, so it is not imported", "Correct it");
+            return writer.note(of, "value", "it is no network, so it is not imported", "Correct it");
         };
         // All addresses of version 4 stand for all.
         if matches!(value, "0.0.0.0/0" | "::/0") && !of.is_true("invert") {
             let why = "Envoy Gateway limits clients of this version of IP only, and weir those of both";
             let instead = "Name the networks in `match: {client_address}` if the others have no limit";
-            writer.note(file, of, "value", why, instead);
+            writer.note(of, "value", why, instead);
         } else {
             self.add(Test::Address(vec![network]), of);
         }
@@ -294,31 +294,26 @@ impl Rule<'_> {
     }
 }
 
-fn policy(
-    file: usize,
-    (name, rule, is_local): (&str, &Rule<'_>, bool),
-    requests: &Test,
-    writer: &mut Writer<'_>,
-) {
+fn policy(name: &str, rule: &Rule<'_>, is_local: bool, requests: &Test, writer: &mut Writer<'_>) {
     let Some(limit) = rule.node.get("limit") else {
         let why = "the rule has none, so it is not imported";
-        return writer.note(file, rule.node, "limit", why, "Correct it");
+        return writer.note(rule.node, "limit", why, "Correct it");
     };
-    writer.notes.unread(file, limit, "requests unit fromMetadata");
+    writer.unread(limit, "requests unit fromMetadata");
     let (units, unit) = (limit.get("requests").and_then(number), unit(limit.text_of("unit")));
     let (Some(units), Some((window, unit))) = (units, unit) else {
         let why = "it needs `requests` and a `unit`, so it is not imported";
-        return writer.note(file, limit, "limit", why, "Correct it");
+        return writer.note(limit, "limit", why, "Correct it");
     };
     if limit.get("fromMetadata").is_some() {
         let why = "weir reads no metadata, so the limit is the one that is written";
-        writer.note(file, limit, "fromMetadata", why, "`tiers` and `scale` choose limits by the request");
+        writer.note(limit, "fromMetadata", why, "`tiers` and `scale` choose limits by the request");
     }
     if requests.is_never() {
         let why = "no request meets its selectors, so it is not imported";
-        return writer.note(file, rule.node, "limit", why, "");
+        return writer.note(rule.node, "limit", why, "");
     }
-    let mut made = writer.policy(file, rule.node, &format!("{name}-{unit}"), requests);
+    let mut made = writer.policy(rule.node, &format!("{name}-{unit}"), requests);
     let parts = if rule.parts.is_empty() { vec![literal(name).into()] } else { rule.parts.clone() };
     made.set("subject", parts);
     let mut own = Map::from([("name", format!("per-{unit}").into())]);
@@ -328,12 +323,12 @@ fn policy(
         made.set("limits", vec![Tree::from(own)]).set("on_failure", "local");
         if rule.node.get("cost").is_some() {
             let why = "Envoy Gateway does not apply it to a local rule, so a request costs 1";
-            writer.note(file, rule.node, "cost", why, "");
+            writer.note(rule.node, "cost", why, "");
         }
     } else {
         own.set("algorithm", "fixed_window").set("limit", units.max(1)).set("window", window);
         made.set("limits", vec![Tree::from(own)]);
-        cost(file, rule.node, &mut made, writer);
+        cost(rule.node, &mut made, writer);
     }
     let mut response = Map::new();
     if units == 0 {
@@ -343,7 +338,7 @@ fn policy(
     if is_local && selectors(rule.node).is_empty() && rule.node.is_true("shadowMode") {
         let why =
             "Envoy Gateway does not apply it to a local rule without `clientSelectors`, so the policy denies";
-        writer.note(file, rule.node, "shadowMode", why, "Write `mode: shadow`");
+        writer.note(rule.node, "shadowMode", why, "Write `mode: shadow`");
     } else if rule.node.is_true("shadowMode") {
         made.set("mode", "shadow");
     }
@@ -353,7 +348,7 @@ fn policy(
     writer.made.push(made);
 }
 
-fn cost(file: usize, rule: &Node, made: &mut Map, writer: &mut Writer<'_>) {
+fn cost(rule: &Node, made: &mut Map, writer: &mut Writer<'_>) {
     let Some(cost) = rule.get("cost") else { return };
     match cost.at(&["request", "number"]).and_then(number) {
         Some(units) => {
@@ -362,18 +357,18 @@ fn cost(file: usize, rule: &Node, made: &mut Map, writer: &mut Writer<'_>) {
                 made.set("mode", "shadow");
                 let why = "each request costs 0, so the policy would deny none: it is in shadow";
                 let instead = "Write `settle`, by which a response has a cost, and remove `mode`";
-                writer.note(file, cost, "request", why, instead);
+                writer.note(cost, "request", why, instead);
             }
         }
         None if cost.get("request").is_some() => {
             let why = "weir reads no metadata, so a request costs 1";
-            writer.note(file, cost, "request", why, "Write a `cost` from a header, the query or the body");
+            writer.note(cost, "request", why, "Write a `cost` from a header, the query or the body");
         }
         None => {}
     }
     if cost.get("response").is_some() {
         let why = "weir reads no metadata, so the response costs nothing";
         let instead = "Write `settle`: it reads headers, trailers, JSON and the usage of language models";
-        writer.note(file, cost, "response", why, instead);
+        writer.note(cost, "response", why, instead);
     }
 }
