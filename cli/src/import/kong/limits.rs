@@ -4,7 +4,7 @@
 use super::super::credential::Places;
 use super::super::nginx::{SKELETON, duration, unique};
 use super::super::notes::Notes;
-use super::super::test::Test;
+use super::super::test::{PathTest, Test};
 use super::super::{address, body, is_among, is_template, literal, policy, thousandths};
 use super::routes::name_of_header;
 use super::{Plugin, is_false};
@@ -235,6 +235,10 @@ fn subjects(
     // Only a plugin that counts consumers has several groups.
     let Some((_, requests)) = groups.first() else { return (Vec::new(), false) };
     let finds_consumers = groups.iter().any(|(places, _)| places.finds_consumers);
+    let or_address = |part: Map, is_there: Test| {
+        let others = is_there.clone().negated();
+        vec![(part, requests.clone().and(is_there)), (address(), requests.clone().and(others))]
+    };
     let found = match *word {
         "ip" => vec![(address(), requests.clone())],
         "service" | "route" => vec![(counted.map_or_else(address, literal), requests.clone())],
@@ -249,18 +253,11 @@ fn subjects(
             let is_there = present(&name);
             let header = Map::from([("name", name.into())]);
             let part = Map::from([("header", header.into()), ("on_multiple", "first".into())]);
-            vec![
-                (part, requests.clone().and(is_there.clone())),
-                (address(), requests.clone().and(is_there.negated())),
-            ]
+            or_address(part, is_there)
         }
         "path" => {
-            let path = config.text_of("path").to_owned();
-            let is_it = Test::path(super::super::test::PathTest::Exact(path.clone()));
-            vec![
-                (literal(&path), requests.clone().and(is_it.clone())),
-                (address(), requests.clone().and(is_it.negated())),
-            ]
+            let path = config.text_of("path");
+            or_address(literal(path), Test::path(PathTest::Exact(path.to_owned())))
         }
         "consumer-group" => {
             let why = "weir knows no consumer groups: all requests count together";
