@@ -414,8 +414,14 @@ fn covers_response(wide: &When, narrow: &When) -> bool {
 fn free(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     let mut costs = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]);
     let mut settled = policy.settle.cases.iter().map(|case| &case.cost);
-    let takes_none = costs.all(|cost| *cost == Cost::Constant(0))
-        && settled.all(|cost| matches!(cost, TrueCost::Reserved | TrueCost::Constant(0)));
+    let settles_none = settled.all(|cost| matches!(cost, TrueCost::Reserved | TrueCost::Constant(0)));
+    let states_none = costs.clone().any(|cost| match cost {
+        Cost::Stated(CostSource::ContentLength { .. }, _) => false,
+        Cost::Stated(CostSource::Header(name), _) if is_of_envoy(name) => false,
+        Cost::Stated(_, bounds) => bounds.min == 0,
+        _ => false,
+    });
+    let takes_none = settles_none && costs.all(|cost| *cost == Cost::Constant(0));
     let mut limits = policy.tiers.tiers.iter().flat_map(|tier| tier.plan.limits());
     // Permits are requests, whatever these cost; and another policy may use up the same counts.
     let is_used = limits.any(|limit| matches!(limit, Limit::Concurrency(_)))
@@ -424,6 +430,9 @@ fn free(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
         let reason = "each request costs 0, and no response costs more, so the policy never denies a request";
         let advice = "Write a cost of at least 1, or `settle`";
         found.push(warning(code::FREE_POLICY, format!("{at}.cost"), reason, advice));
+    } else if states_none && settles_none && !is_used {
+        let reason = "a client that states a cost of 0 uses up nothing, so the policy never denies it";
+        found.push(warning(code::FREE_POLICY, format!("{at}.cost"), reason, "Write `min: 1`, or `settle`"));
     }
     let is_one =
         |part: &SubjectPart| policy.subject.iter().any(|own| is_same_source(own, part)) || is_fixed(part);
