@@ -118,7 +118,7 @@ fn among(leaves: &[&Condition]) -> Option<String> {
     let never = leaves.iter().find(|leaf| matches!(leaf, Condition::Not(not) if covers(not, &all)));
     never.map(|never| {
         let never = describe::condition(never);
-        format!("no request that can be read in one way only meets ({never})")
+        format!("only a request that can be read in several ways meets ({never})")
     })
 }
 

@@ -50,7 +50,7 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
     batches(config, &mut found);
     for (path, condition) in conditions(config) {
         if let Some(reason) = contradiction(condition) {
-            let advice = "Remove it, or write conditions of which one is enough under `any`";
+            let advice = "Remove it. If one condition is enough, write them under `any`";
             found.push(warning(code::IMPOSSIBLE_MATCH, path.clone(), reason, advice));
         }
         if let Some(part) = (!authenticates && path.contains("exempt[")).then(|| chosen(condition)).flatten()
@@ -463,7 +463,7 @@ fn reservation(policy: &Policy, units: u64, path: &str, found: &mut Vec<Finding>
 /// Warns of costs that no limit ever grants. Requests that meet `when` have this cost, unless they meet an earlier condition.
 fn cost_passes(policy: &Policy, (when, cost): (&Condition, &Cost), path: String, found: &mut Vec<Finding>) {
     // Behind other conditions, the class of a request is not known.
-    let is_sure = policy.costs.is_empty() || policy.costs.iter().any(|(of, _)| core::ptr::eq(of, when));
+    let is_sure = policy.costs.first().is_none_or(|(first, _)| core::ptr::eq(first, when));
     let is_in = |class: &Condition| covers(class, when) || covers(class, &policy.matcher);
     let class = policy.priority.iter().position(|(class, _)| is_in(class));
     let kept = if is_sure { policy.kept_from(class) } else { 0 };

@@ -340,7 +340,8 @@ const TEMPLATES: [&str; 4] = ["${{", "{vault://", "$env://", "$secret://"];
 const MESSAGES: [&str; 2] = ["error_message", "rejected_msg"];
 
 /// The fields of a route that select its requests. If one of their texts has `${` or `{{`, another program fills it in.
-const MATCHED: &str = "headers host hosts method methods paths remote_addr remote_addrs snis uri uris";
+const MATCHED: &str =
+    "expression headers host hosts method methods paths remote_addr remote_addrs snis uri uris";
 
 /// True if a name is one of these, which are separated by blanks.
 fn is_among(name: &str, names: &str) -> bool {

@@ -237,7 +237,7 @@ impl<'n> Writer<'n> {
         Some(limit)
     }
 
-    /// The key by which it counts; `None` if weir does not know it.
+    /// The key by which it counts.
     fn key(&mut self, plugin: &Plugin<'_>, is_rule: bool, places: &Places) -> Key {
         let config = plugin.config;
         let text = config.text_of("key");

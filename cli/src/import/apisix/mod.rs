@@ -58,10 +58,10 @@ const AUTHENTICATION: [(&str, &str, &str); 8] = [
     ("key-auth", "apikey", "apikey"),
 ];
 
-/// Plugins that answer requests before those that limit: `cors` answers OPTIONS, and the others what they refuse.
+/// Plugins that answer requests before those that limit: `cors` answers OPTIONS, and most of the others what they refuse.
 const BEFORE: &str = "cors ip-restriction ua-restriction referer-restriction csrf uri-blocker consumer-restriction acl authz-casbin \
-    authz-casdoor authz-keycloak cas-auth chaitin-waf dingtalk-auth fault-injection feishu-auth forward-auth jwe-decrypt mocking opa \
-    openid-connect proxy-cache redirect request-validation saml-auth";
+    authz-casdoor authz-keycloak cas-auth chaitin-waf dingtalk-auth feishu-auth forward-auth jwe-decrypt mocking opa openid-connect \
+    redirect request-validation saml-auth";
 
 /// The fields that are read of routes and services, beside their plugins, and of plugins that find consumers.
 const READ: &str = "uri uris host hosts remote_addr remote_addrs method methods priority status";
@@ -440,8 +440,8 @@ fn note_before(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) {
             )
         } else {
             (
-                "APISIX does not count the requests that it refuses, and weir counts them",
-                "Let a filter of Envoy that refuses them stand before weir",
+                "APISIX does not count the requests that it answers, and weir counts them",
+                "Let a filter of Envoy that answers them stand before weir",
             )
         };
         notes.at(*file, place.line, name, why, instead);

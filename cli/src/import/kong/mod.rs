@@ -159,7 +159,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let entries = routes::entries(&gateway.routes, (&is_old, &|route| gateway.is_off(route)), &mut notes);
     let (mut policies, mut names, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     for (number, plugin) in gateway.plugins.iter().enumerate() {
-        if gateway.requests(&entries, &|route| gateway.runs(number, route, Apart::Nothing)).is_never() {
+        if gateway.requests(&entries, &|route| gateway.runs(number, route, Apart::Nothing), true).is_never() {
             let why = "no request has it: each of its routes has a plugin of its own or is of a service that is off, or it has none";
             plugin.note(why, "", &mut notes);
             continue;
@@ -515,13 +515,15 @@ impl<'a> Gateway<'a> {
             Apart::Route(of) => of == route,
         };
         let is_same = |of: &Plugin<'_>| of.name() == own.name();
-        let all = self.plugins.iter().enumerate().filter(|(_, of)| is_same(of) && self.applies(of, route));
-        let first = all.min_by_key(|(number, of)| (of.particular(), *number));
-        is_it && first.is_some_and(|(number, _)| number == plugin)
+        let mut all =
+            self.plugins.iter().enumerate().filter(|(_, of)| is_same(of) && self.applies(of, route));
+        let is_first =
+            |(number, of): (usize, &Plugin<'_>)| (of.particular(), number) >= (own.particular(), plugin);
+        is_it && self.applies(own, route) && all.all(is_first)
     }
 
-    /// The requests of the routes for whose numbers `runs` is true.
-    fn requests(&self, entries: &[Entry], runs: &dyn Fn(usize) -> bool) -> Test {
+    /// The requests of the routes for whose numbers `runs` is true. `are_first`: these routes have a request that others may have, too.
+    fn requests(&self, entries: &[Entry], runs: &dyn Fn(usize) -> bool, are_first: bool) -> Test {
         if self.routes.is_empty() {
             return Test::Always;
         }
@@ -540,14 +542,16 @@ impl<'a> Gateway<'a> {
             let is_own = |entry: &&Entry| own.is_none_or(|own| ["", own].contains(&class(entry)));
             // Where it is not known that a route has a request, another's limits stay.
             let known = entries.iter().filter(is_own).filter(|entry| !entry.is_partial || runs(entry.route));
-            Test::first_match(known.map(|entry| (&entry.requests, runs(entry.route))))
+            let mut known: Vec<&Entry> = known.collect();
+            known.sort_by_cached_key(|entry| entry.order(runs(entry.route) != are_first));
+            Test::first_match(known.into_iter().map(|entry| (&entry.requests, runs(entry.route))))
         };
         classes.into_iter().map(Some).map(of_class).reduce(Test::or).unwrap_or_else(|| of_class(None))
     }
 
     /// The same, without the preflights that Kong answers before it counts.
     fn counted_requests(&self, entries: &[Entry], runs: &dyn Fn(usize) -> bool) -> Test {
-        let all = self.requests(entries, runs);
+        let all = self.requests(entries, runs, true);
         if self.routes.is_empty() {
             return all;
         }
@@ -559,7 +563,7 @@ impl<'a> Gateway<'a> {
             let is_partial =
                 |route: usize| entries.iter().any(|entry| entry.route == route && entry.is_partial);
             let answers = |route: usize| runs(route) && self.answers_preflights(route) && !is_partial(route);
-            self.requests(entries, &answers)
+            self.requests(entries, &answers, false)
         };
         let preflight = Test::Method(vec![String::from("OPTIONS")])
             .and(limits::present("origin"))

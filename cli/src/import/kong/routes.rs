@@ -26,7 +26,7 @@ pub struct Entry {
 
 /// Routes are tried in this order: expressions of the router by their priority, then with more kinds of tests first, then with hosts that
 /// have no `*`, then with more headers, then regular expressions by their priority, then longer paths.
-type Rank = Reverse<(Option<i64>, usize, bool, usize, Option<i64>, usize)>;
+pub type Rank = Reverse<(Option<i64>, usize, bool, usize, Option<i64>, usize)>;
 
 /// Says something of the files, or of the routes, by their numbers.
 type Says<'a> = &'a dyn Fn(usize) -> bool;
@@ -44,15 +44,6 @@ pub fn entries(
     }
     all.sort_by_key(|entry| entry.rank);
     note_ties(routes, &all, notes);
-    // Kong breaks a tie of expressions by their ids, so the limits of each route apply.
-    let is_tie = |entry: &Entry| {
-        let first = all.partition_point(|other| other.rank < entry.rank);
-        let same = all.iter().skip(first).take_while(|other| other.rank == entry.rank).take(MAX_COMPARED);
-        let mut others = same.filter(|other| other.route != entry.route);
-        entry.has_expression() && others.any(|other| other.requests.overlaps(&entry.requests))
-    };
-    let ties: Vec<bool> = all.iter().map(is_tie).collect();
-    all.iter_mut().zip(ties).for_each(|(entry, is_tie)| entry.is_partial |= is_tie);
     all
 }
 
@@ -108,6 +99,11 @@ fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
 }
 
 impl Entry {
+    /// Its place in the order. Kong breaks a tie of expressions by their ids, so it may be later than others of its rank.
+    pub fn order(&self, is_later: bool) -> (Rank, bool) {
+        (self.rank, is_later && self.has_expression())
+    }
+
     /// True if its route has an expression of Kong's router.
     fn has_expression(&self) -> bool {
         self.rank.0.0.is_some()

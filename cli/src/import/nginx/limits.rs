@@ -293,7 +293,7 @@ impl<'a> Level<'a> {
         let mut target = self.target(page, 0, true, notes)?;
         // A request for a page with a path passes by the answers of the server again.
         if let Some(server) = self.server.as_ref().filter(|_| page.starts_with('/')) {
-            target.gone.extend(answered_at(server.block, page, 0, true));
+            target.gone.extend(answered_at(server.block, page, 0, true, &|_| true));
             target.moved.push(from);
         }
         // Unless `recursive_error_pages` says so, nginx looks for a page once.
@@ -310,14 +310,17 @@ impl<'a> Level<'a> {
             level.answers = of_all(block).is_some();
         }
         let last = blocks.last().copied().unwrap_or_default();
-        level.gone = answered_at(last, place, depth, is_page);
+        level.gone = answered_at(last, place, depth, is_page, &|_| true);
         level.moved = last.iter().flat_map(rewrites).collect();
         level.server.clone_from(&self.server);
         // nginx looks for a page once.
         let status = of_all(last).and_then(bare_status).filter(|_| !is_page);
         if let Some(mut page) = status.and_then(|status| level.answered_by(status, notes)) {
-            // The last is the `return` that leads to the page.
-            page.gone.extend(level.gone.into_iter().take_while(|gone| *gone != Test::Always));
+            // Other answers here may lead to the same page.
+            let to = |status: Option<u64>| {
+                status.and_then(|status| error_page(&level.error_pages, status)).map(core::ptr::from_ref)
+            };
+            page.gone.extend(answered_at(last, place, depth, is_page, &|other| to(other) != to(status)));
             page.moved.extend(level.moved);
             return Some(page);
         }
@@ -443,8 +446,14 @@ impl<'a> Level<'a> {
 }
 
 /// The requests that a block answers when nginx sends them to this place, after it sent them so often, as far as this is known.
-/// With a path, a page has the method GET unless it is HEAD.
-fn answered_at(block: &[Directive], place: &str, depth: usize, is_page: bool) -> Vec<Test> {
+/// With a path, a page has the method GET unless it is HEAD. `is_wanted` chooses answers by their status.
+fn answered_at(
+    block: &[Directive],
+    place: &str,
+    depth: usize,
+    is_page: bool,
+    is_wanted: &dyn Fn(Option<u64>) -> bool,
+) -> Vec<Test> {
     let path = path_of(place);
     let known = |test: Test| match (place.starts_with('@'), depth) {
         (true, 0) => Some(test),
@@ -453,7 +462,8 @@ fn answered_at(block: &[Directive], place: &str, depth: usize, is_page: bool) ->
         (false, 0) => test.at(path, is_page),
         (false, _) => test.at(path, true).filter(|other| test.at(path, false).as_ref() == Some(other)),
     };
-    let requests = of_block(block).into_iter().filter_map(|answer| known(answer.requests));
+    let answers = of_block(block).into_iter().filter(|answer| is_wanted(answer.status));
+    let requests = answers.filter_map(|answer| known(answer.requests));
     requests.filter(|test| !test.is_never()).collect()
 }
 
