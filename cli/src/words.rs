@@ -159,18 +159,18 @@ pub(super) fn json(value: &Value) -> String {
 }
 
 /// Rows as columns of equal width. Columns of these places are numbers, which end at the same place.
-pub(super) fn table<const N: usize>(rows: &[[String; N]], numbers: &[usize]) -> String {
+pub(super) fn table<R: AsRef<[String]>>(rows: &[R], numbers: &[usize]) -> String {
     let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
+        let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
         // No formatting of Rust is wider.
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0).min(usize::from(u16::MAX))
     };
-    let line = |row: &[String; N]| {
+    let line = |row: &R| {
         let cell = |(column, text): (usize, &String)| {
             let width = width(column);
             if numbers.contains(&column) { format!("{text:>width$}") } else { format!("{text:<width$}") }
         };
-        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
+        let cells: Vec<String> = row.as_ref().iter().enumerate().map(cell).collect();
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()

@@ -3,8 +3,6 @@
 
 use std::io;
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::decision::Decision;
 use super::heaviest::Heaviest;
 use super::timeline::{Counts, Outcome, Steps, Timeline};
@@ -150,7 +148,7 @@ impl Totals {
         }
         let rows: Vec<_> = self.rows(config).collect();
         if !rows.is_empty() {
-            writeln!(out, "\n{}", table(&rows).trim_fmt())?;
+            write!(out, "\n{}", table(&rows))?;
         }
         let never: Vec<_> = self.never(config).map(|(_, name)| name).collect();
         if !never.is_empty() {
@@ -183,23 +181,17 @@ pub fn happened(rows: &[(&str, &'static str, Counts)]) -> Vec<Outcome> {
 }
 
 /// A row for each policy and mode, a column for each outcome that happened.
-fn table(rows: &[(&str, &'static str, Counts)]) -> Table {
+fn table(rows: &[(&str, &'static str, Counts)]) -> String {
     let columns = happened(rows);
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
     let head = ["policy", "mode", "requests"].into_iter().chain(columns.iter().map(|outcome| outcome.word()));
-    table.set_header(head);
+    let mut table: Vec<Vec<String>> = vec![head.map(String::from).collect()];
     for (name, mode, counts) in rows {
         let numbers = columns.iter().map(|outcome| counts.of(*outcome));
         let numbers = numbers.map(|count| if count == 0 { String::from("-") } else { count.to_string() });
         let row =
             [(*name).to_owned(), (*mode).to_owned(), counts.sum().to_string()].into_iter().chain(numbers);
-        table.add_row(row);
+        table.push(row.collect());
     }
-    for column in table.column_iter_mut() {
-        let alignment = if column.index < 2 { CellAlignment::Left } else { CellAlignment::Right };
-        column.set_cell_alignment(alignment);
-        column.set_padding((0, 2));
-    }
-    table
+    let numbers: Vec<usize> = (2..columns.len().saturating_add(3)).collect();
+    words::table(&table, &numbers)
 }
