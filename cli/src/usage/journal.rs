@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Arguments, TOP, csv};
 use crate::store::Redis;
@@ -74,10 +74,10 @@ pub(super) fn text(arguments: &Arguments, from: Micros, config: &Config) -> Resu
     let policies = rows.chunk_by(|a, b| (a.from, &a.policy) == (b.from, &b.policy));
     let policies = policies.map(|of| of.split_at(of.len().min(most)));
     Ok(if arguments.json {
-        policies.flat_map(|(first, _)| first).map(line).collect()
+        policies.flat_map(|(first, _)| first).map(|row| words::json_line(&json(row))).collect()
     } else if arguments.csv {
         let head = ["from", "to", "policy", "subject", "units", "requests"];
-        csv(&head, policies.flat_map(|(first, _)| first).map(record))
+        csv(&head, policies.flat_map(|(first, _)| first).map(json))
     } else {
         table(policies, arguments.each)
     })
@@ -166,26 +166,15 @@ const fn ends(interval: Interval) -> Micros {
     Micros::from_secs(interval.start.saturating_add(interval.length))
 }
 
-fn line(row: &Row) -> String {
-    words::json_line(&json!({
+fn json(row: &Row) -> Value {
+    json!({
         "from": date::text(row.from),
         "to": date::text(row.to),
         "policy": row.policy,
         "subject": words::shown(&row.subject),
         "units": row.used.units,
         "requests": row.used.requests,
-    }))
-}
-
-fn record(row: &Row) -> [String; 6] {
-    [
-        date::text(row.from),
-        date::text(row.to),
-        row.policy.clone(),
-        words::shown(&row.subject),
-        row.used.units.to_string(),
-        row.used.requests.to_string(),
-    ]
+    })
 }
 
 /// A row for each of the first subjects of each policy, and one for all others of it.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::region::counted_here;
 use super::scan::{pattern, progress, scan};
@@ -77,21 +77,8 @@ impl Used {
         self.units.saturating_mul(100).checked_div(self.quota).unwrap_or(0)
     }
 
-    fn columns(&self) -> [(&'static str, String); 8] {
-        [
-            ("policy", self.policy.clone()),
-            ("subject", self.subject.clone()),
-            ("limit", self.limit.clone()),
-            ("used", self.units.to_string()),
-            ("quota", self.quota.to_string()),
-            ("remaining", self.left.to_string()),
-            ("used_percent", self.percent().to_string()),
-            ("reset_ms", self.reset.as_millis_ceil().to_string()),
-        ]
-    }
-
-    fn json(&self) -> String {
-        words::json_line(&json!({
+    fn json(&self) -> Value {
+        json!({
             "policy": self.policy,
             "subject": self.subject,
             "limit": self.limit,
@@ -100,7 +87,7 @@ impl Used {
             "remaining": self.left,
             "used_percent": self.percent(),
             "reset_ms": self.reset.as_millis_ceil(),
-        }))
+        })
     }
 }
 
@@ -194,9 +181,9 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         (all, false)
     };
     let text = if arguments.json {
-        all.iter().map(Used::json).collect()
+        all.iter().map(|used| words::json_line(&used.json())).collect()
     } else if arguments.csv {
-        csv(&HEAD, all.iter().map(|used| used.columns().map(|(_, text)| text)))
+        csv(&HEAD, all.iter().map(Used::json))
     } else {
         table(&all)
     };
@@ -235,16 +222,20 @@ fn top(mut all: Vec<Used>, most: u32) -> Vec<Used> {
 const HEAD: [&str; 8] =
     ["policy", "subject", "limit", "used", "quota", "remaining", "used_percent", "reset_ms"];
 
-/// Records of CSV (RFC 4180) behind a header.
-fn csv<const N: usize>(head: &[&str; N], records: impl Iterator<Item = [String; N]>) -> String {
-    let field = |text: String| {
+/// Objects as records of CSV (RFC 4180) behind a header, which names their fields.
+fn csv(head: &[&str], records: impl Iterator<Item = Value>) -> String {
+    let field = |value: &Value| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         if text.contains([',', '"', '\r', '\n']) {
             format!("\"{}\"", text.replace('"', "\"\""))
         } else {
             text
         }
     };
-    let record = |record: [String; N]| record.map(field).join(",") + "\r\n";
+    let record = |of: Value| {
+        let fields: Vec<String> = head.iter().filter_map(|name| of.get(name)).map(field).collect();
+        fields.join(",") + "\r\n"
+    };
     head.join(",") + "\r\n" + &records.map(record).collect::<String>()
 }
 
