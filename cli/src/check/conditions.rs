@@ -89,6 +89,15 @@ fn flatten<'a>(
     }
 }
 
+/// The single conditions in a condition, also those that must not hold.
+pub fn leaves(condition: &Condition) -> Vec<&Condition> {
+    match condition {
+        Condition::All(each) | Condition::Any(each) => each.iter().flat_map(leaves).collect(),
+        Condition::Not(not) => leaves(not),
+        leaf => vec![leaf],
+    }
+}
+
 /// Says why no alternative of `any` can hold together with `leaves`.
 fn none_of(any: &[Condition], leaves: &[&Condition]) -> Option<String> {
     let mut first = None;

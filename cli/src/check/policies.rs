@@ -3,7 +3,7 @@
 
 use core::ops::RangeInclusive;
 
-use super::conditions::{contradiction, covers, exclude};
+use super::conditions::{contradiction, covers, exclude, leaves};
 use super::regexes::Place;
 use super::warning::{code, note, warning};
 use super::{credentials, limits, regexes};
@@ -59,7 +59,8 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
             let advice = "Compare it with a secret (`exact`), or use what clients cannot write, such as `client_address` or `jwt_claim`";
             found.push(warning(code::UNVERIFIED_EXEMPTION, path.clone(), reason, advice));
         }
-        found.extend(literal(&path, condition).map(literal_pattern));
+        let literal = leaves(condition).into_iter().find_map(|leaf| literal(&path, leaf));
+        found.extend(literal.map(literal_pattern));
     }
     for (index, policy) in config.policies.iter().enumerate() {
         for (place, case) in policy.settle.cases.iter().enumerate() {
@@ -140,8 +141,6 @@ type Literal = (String, String, &'static str);
 /// A path or an expression that looks like a pattern of another program, and is compared as it is.
 fn literal(at: &str, condition: &Condition) -> Option<Literal> {
     match condition {
-        Condition::All(all) | Condition::Any(all) => all.iter().find_map(|each| literal(at, each)),
-        Condition::Not(inner) => literal(at, inner),
         Condition::Path(PathTest::Exact(path, _) | PathTest::Prefix(path)) => {
             let path = String::from_utf8_lossy(path);
             let mut segments = path.split('/');
@@ -238,12 +237,7 @@ fn uncounted(index: usize, policy: &Policy) -> Option<(String, &'static str)> {
 
 /// True if a condition, or one inside of it, tests a value of the body at such a path.
 fn tests_body(condition: &Condition, is: &dyn Fn(&str) -> bool) -> bool {
-    match condition {
-        Condition::All(all) | Condition::Any(all) => all.iter().any(|each| tests_body(each, is)),
-        Condition::Not(inner) => tests_body(inner, is),
-        Condition::Body(path, _) => is(json(path)),
-        _ => false,
-    }
+    leaves(condition).iter().any(|leaf| matches!(leaf, Condition::Body(path, _) if is(json(path))))
 }
 
 fn store(config: &Config, found: &mut Vec<Finding>) {

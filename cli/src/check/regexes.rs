@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::conditions::leaves;
 use super::warning::{code, warning};
 use crate::finding::Finding;
 use weir::policy::matcher::{Condition, PathTest, ValueTest};
@@ -78,7 +79,7 @@ pub fn warnings(conditions: &[(String, &Condition)], found: &mut Vec<Finding>) {
 
 fn slower(conditions: &[(String, &Condition)], measure: fn(&Pattern) -> Duration, found: &mut Vec<Finding>) {
     for (path, condition) in conditions {
-        patterns(condition, &mut |pattern| {
+        for pattern in leaves(condition).into_iter().filter_map(pattern_of) {
             let worst = measure(pattern);
             if worst > MOST {
                 let reason = format!(
@@ -90,23 +91,21 @@ fn slower(conditions: &[(String, &Condition)], measure: fn(&Pattern) -> Duration
                 let advice = "Write a shorter expression, lower repetitions, or `exact`, `prefix` or `in`";
                 found.push(warning(code::SLOW_REGEX, path.clone(), reason, advice));
             }
-        });
+        }
     }
 }
 
-fn patterns<'a>(condition: &'a Condition, show: &mut dyn FnMut(&'a Pattern)) {
+fn pattern_of(condition: &Condition) -> Option<&Pattern> {
     match condition {
-        Condition::All(each) | Condition::Any(each) => each.iter().for_each(|each| patterns(each, show)),
-        Condition::Not(not) => patterns(not, show),
         Condition::Path(PathTest::Regex(pattern)) => {
-            show(pattern.with_slash.as_ref().unwrap_or(&pattern.exact))
+            Some(pattern.with_slash.as_ref().unwrap_or(&pattern.exact))
         }
         Condition::Header(_, ValueTest::Regex(pattern))
         | Condition::Query(_, _, ValueTest::Regex(pattern))
         | Condition::Cookie(_, ValueTest::Regex(pattern))
         | Condition::Attribute(_, ValueTest::Regex(pattern))
-        | Condition::Body(_, ValueTest::Regex(pattern)) => show(pattern),
-        _ => {}
+        | Condition::Body(_, ValueTest::Regex(pattern)) => Some(pattern),
+        _ => None,
     }
 }
 

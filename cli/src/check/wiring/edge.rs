@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::Wired;
 use super::picture::{inside, is_local, targets};
+use crate::check::conditions::leaves;
 use crate::check::warning::code;
 use crate::document::{Content, Node};
 use crate::finding::{Finding, Severity};
@@ -222,31 +223,21 @@ fn appended(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
 
 /// True if any decision depends on the client's address.
 pub fn reads_address(config: &Config) -> bool {
-    let (mut part_reads, mut condition_reads) = (false, false);
-    each_reading(
-        config,
-        &mut |part| part_reads |= matches!(part, Source::ClientAddress { .. }),
-        &mut |condition| condition_reads |= matches!(condition, Condition::ClientAddress(_)),
-    );
-    part_reads || condition_reads
+    sources(config).any(|part| matches!(part, Source::ClientAddress { .. }))
+        || conditions(config).any(|condition| matches!(condition, Condition::ClientAddress(_)))
 }
 
 /// A header with a hyphen in its name that decides about anything.
 fn header_with_hyphen(config: &Config) -> Option<&str> {
-    let (mut parts, mut conditions) = (Vec::new(), Vec::new());
-    each_reading(
-        config,
-        &mut |part| match part {
-            Source::Header(name) => parts.push(name.as_str()),
-            Source::Credential(credential) => parts.extend(credential.headers()),
-            _ => {}
-        },
-        &mut |condition| {
-            if let Condition::Header(name, _) = condition {
-                conditions.push(name.as_str());
-            }
-        },
-    );
+    let parts = sources(config).flat_map(|part| match part {
+        Source::Header(name) => vec![name.as_str()],
+        Source::Credential(credential) => credential.headers().collect(),
+        _ => Vec::new(),
+    });
+    let conditions = conditions(config).filter_map(|condition| match condition {
+        Condition::Header(name, _) => Some(name.as_str()),
+        _ => None,
+    });
     let costs = config
         .policies
         .iter()
@@ -255,22 +246,18 @@ fn header_with_hyphen(config: &Config) -> Option<&str> {
         Cost::Stated(CostSource::Header(name), _) => Some(name.as_str()),
         _ => None,
     });
-    parts.into_iter().chain(conditions).chain(costs).find(|name| name.contains('-'))
+    parts.chain(conditions).chain(costs).find(|name| name.contains('-'))
 }
 
-/// Shows where the policies and lists take values from, and their innermost conditions.
-fn each_reading<'a>(
-    config: &'a Config,
-    of_part: &mut dyn FnMut(&'a Source),
-    of_condition: &mut dyn FnMut(&'a Condition),
-) {
-    fn innermost<'a>(condition: &'a Condition, show: &mut dyn FnMut(&'a Condition)) {
-        match condition {
-            Condition::All(each) | Condition::Any(each) => each.iter().for_each(|each| innermost(each, show)),
-            Condition::Not(not) => innermost(not, show),
-            condition => show(condition),
-        }
-    }
+/// Where the policies take values from.
+fn sources(config: &Config) -> impl Iterator<Item = &Source> {
+    let policies = config.policies.iter();
+    let parts = policies.flat_map(|policy| policy.parts().map(|(_, part)| part).chain(&policy.tiers.by));
+    parts.map(|part| &part.source)
+}
+
+/// The single conditions of the policies and lists.
+fn conditions(config: &Config) -> impl Iterator<Item = &Condition> {
     let policies = || config.policies.iter();
     let lists = [&config.deny, &config.exempt].into_iter();
     let lists = lists.chain(policies().flat_map(|policy| [&policy.deny, &policy.exempt]));
@@ -279,9 +266,7 @@ fn each_reading<'a>(
         conditions.chain(policies().flat_map(|policy| policy.costs.iter().map(|(when, _)| when)));
     let conditions =
         conditions.chain(policies().flat_map(|policy| policy.priority.iter().map(|(when, _)| when)));
-    conditions.for_each(|condition| innermost(condition, of_condition));
-    let parts = policies().flat_map(|policy| policy.parts().map(|(_, part)| part).chain(&policy.tiers.by));
-    parts.for_each(|part| of_part(&part.source));
+    conditions.flat_map(leaves)
 }
 
 fn idle(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
