@@ -11,7 +11,6 @@ use serde_json::json;
 use super::super::store::{Place, Redis};
 use super::super::{Ended, Failure, Found, failed, source, words};
 use super::change::{Change, Expiry, MAX_REASON, Reason, Work};
-use super::inspect::line;
 use super::state::{LimitState, Record, State, record};
 use super::{Consent, Selection, Subject, also};
 use weir::config::{Config, duration};
@@ -176,7 +175,7 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
         return Err(format!("{shown}: the ban was written, and weir's script does not see it").into());
     }
     let in_json = |subject: &Subject<'_>| {
-        line(&json!({
+        words::json_line(&json!({
             "policy": subject.policy.name,
             "subject": subject.shown(),
             "region": subject.region(),
@@ -229,7 +228,7 @@ pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Writ
         }
     }
     let text = if arguments.json {
-        line(
+        words::json_line(
             &json!({ "policy": subject.policy.name, "subject": shown, "region": subject.region(), "lifted": found.is_some() }),
         )
     } else if found.is_some() {

@@ -13,7 +13,6 @@ use super::super::scan::{pattern, scan};
 use super::super::store::Place;
 use super::super::{Ended, Found, failed, tell, words};
 use super::also;
-use super::inspect::line;
 use super::state::record;
 use weir::policy::key::tag_of;
 use weir::script::records::{BAN_NAME, BanRecord};
@@ -84,7 +83,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
         let counters = subject.trim_start_matches('{').split('|').next().unwrap_or_default();
         let scope: Vec<_> = config.iter().flat_map(|config| config.closed_with(counters)).collect();
         let text = if arguments.json {
-            line(&json!({
+            words::json_line(&json!({
                 "subject": subject,
                 "by": if matches!(BanRecord::read(&ban.value), BanRecord::Until(_)) { "weir" } else { "operator" },
                 "text": String::from_utf8_lossy(&ban.value),

@@ -4,7 +4,6 @@
 use std::io;
 
 use clap::Args;
-use serde_json::Value;
 
 use super::super::store::Place;
 use super::super::{Ended, Found, failed, words};
@@ -31,12 +30,8 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
     let mut redis = arguments.place.connect()?;
     for subject in &subjects {
         let state = State::read(subject, &mut redis)?;
-        let text = if arguments.json { line(&state.json(subject)) } else { state.text(subject) };
+        let text = if arguments.json { words::json_line(&state.json(subject)) } else { state.text(subject) };
         out.write_all(text.as_bytes()).map_err(failed)?;
     }
     Ok(Found::Nothing)
-}
-
-pub(super) fn line(value: &Value) -> String {
-    words::json_line(value)
 }

@@ -11,7 +11,6 @@ use super::super::store::{Place, Redis};
 use super::super::{Ended, Failure, Found, failed, words};
 use super::ban::span;
 use super::change::{Change, Expiry, Reason, Work};
-use super::inspect::line;
 use super::state::{Record, State, record, whole};
 use super::{Consent, Selection, Subject};
 use weir::config::Config;
@@ -127,7 +126,7 @@ fn show(
         all.retain(|name, _| {
             matches!(name.as_str(), "policy" | "subject" | "region" | "override" | "limits")
         });
-        line(&Value::Object(all))
+        words::json_line(&Value::Object(all))
     } else {
         let limits = state.tiers.iter().flat_map(|tier| &tier.limits);
         let limits =

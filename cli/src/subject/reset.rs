@@ -10,7 +10,6 @@ use serde_json::json;
 use super::super::store::Place;
 use super::super::{Ended, Found, failed, words};
 use super::change::{Change, Reason, Work};
-use super::inspect::line;
 use super::state::State;
 use super::{Consent, Selection, Subject};
 use weir::limit::RetryAfter;
@@ -75,7 +74,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
             change.make(subject, &mut redis)?;
         }
         let text = if arguments.json {
-            line(&json!({
+            words::json_line(&json!({
                 "policy": subject.policy.name,
                 "subject": subject.shown(),
                 "region": subject.region(),
