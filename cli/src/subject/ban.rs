@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use super::super::store::{Place, Redis};
+use super::super::store::Place;
 use super::super::{Ended, Failure, Found, failed, source, words};
 use super::change::{Change, Expiry, MAX_REASON, Reason, Work};
 use super::state::{LimitState, Record, State, record};
@@ -137,7 +137,7 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
         Some(span) => format!("for {}", words::span(span)),
         None => String::from("until it is lifted"),
     };
-    let replaces_one = !is_list && rest(first, &mut redis)? != RetryAfter::Now;
+    let replaces_one = !is_list && State::read(first, &mut redis)?.rest_of_ban() != RetryAfter::Now;
     let before = if replaces_one { record(&mut redis, &first.key(BAN_NAME))? } else { None };
     let replaced = before.as_ref().map(replaced);
     let replaces = replaced.as_ref().map_or_else(String::new, |ban| format!(" This replaces {ban}."));
@@ -171,7 +171,7 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
     };
     change.make(first, &mut redis)?;
     // The filter's script says whether it takes effect.
-    if rest(first, &mut redis)? == RetryAfter::Now {
+    if State::read(first, &mut redis)?.rest_of_ban() == RetryAfter::Now {
         return Err(format!("{shown}: the ban was written, and weir's script does not see it").into());
     }
     let in_json = |subject: &Subject<'_>| {
@@ -259,10 +259,4 @@ fn replaced(ban: &Record) -> String {
         Some(rest) => format!("a ban for another {} ({by})", words::span(rest)),
         None => format!("a ban until it is lifted ({by})"),
     }
-}
-
-/// The remaining time of the subject's ban, as the filter's script says.
-fn rest(subject: &Subject<'_>, redis: &mut Redis) -> Result<RetryAfter, Failure> {
-    let state = State::read(subject, redis)?;
-    Ok(state.tiers.first().map_or(RetryAfter::Now, |tier| tier.outcome.ban))
 }

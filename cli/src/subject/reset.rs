@@ -55,8 +55,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
             }
         }
         let names: Vec<String> = existing.iter().map(|key| words::shown(key)).collect();
-        let banned = State::read(subject, &mut redis)?;
-        let banned = banned.tiers.first().is_some_and(|tier| tier.outcome.ban != RetryAfter::Now);
+        let banned = State::read(subject, &mut redis)?.rest_of_ban() != RetryAfter::Now;
         let question = format!("Delete what is counted of {}: {}?", subject.shown(), names.join(", "));
         let deleted = !existing.is_empty() && arguments.consent.ask(&question)?;
         if !deleted && !existing.is_empty() {

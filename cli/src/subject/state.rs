@@ -144,18 +144,22 @@ impl State {
         ignored.into_iter()
     }
 
+    /// The remaining time of its ban, as the filter's script says.
+    pub fn rest_of_ban(&self) -> RetryAfter {
+        self.tiers.first().map_or(RetryAfter::Now, |tier| tier.outcome.ban)
+    }
+
     fn reads_overrides(&self, subject: &Subject<'_>) -> bool {
         subject.plans().any(|(_, plan)| plan.overrides() == Overrides::Read)
     }
 
     fn ban_text(&self, subject: &Subject<'_>) -> Vec<String> {
         let has_bans = subject.plans().any(|(_, plan)| plan.ban().is_some());
-        let rest = self.tiers.first().map_or(RetryAfter::Now, |tier| tier.outcome.ban);
         let Some(ban) = &self.ban else {
             return if has_bans { vec![String::from("  ban: none")] } else { Vec::new() };
         };
         let by = ban.banned_by();
-        match rest {
+        match self.rest_of_ban() {
             RetryAfter::After(rest) => vec![format!("  ban: for another {}, {by}", words::span(rest))],
             RetryAfter::Never | RetryAfter::Unknown => vec![format!("  ban: until it is lifted, {by}")],
             RetryAfter::Now if has_bans => vec![String::from("  ban: ended")],
@@ -166,34 +170,28 @@ impl State {
     }
 
     fn denials_text(&self, subject: &Subject<'_>) -> Option<String> {
-        let now = self.tiers.first().map(|tier| tier.outcome.at)?;
-        let plan = subject.plans().find_map(|(_, plan)| plan.ban().is_some().then_some(plan))?;
-        let [after, window, ..] = plan.ban()?.numbers();
-        let (window, denials) = (Micros(window), self.denials.as_ref());
-        let counting = denials.map_or(0, |denials| denials.counting(window, now));
-        let within = weir::config::duration_text(window);
+        let [after, window, ..] = ban_numbers(subject)?;
+        let counting = self.counting(subject).unwrap_or(0);
+        let within = weir::config::duration_text(Micros(window));
         Some(format!("  denials: {counting} of the {after} within {within} that begin a ban"))
     }
 
     /// The denials that count towards the next ban.
     fn counting(&self, subject: &Subject<'_>) -> Option<u32> {
-        let (denials, now) = (self.denials.as_ref()?, self.tiers.first()?.outcome.at);
-        let plan = subject.plans().find_map(|(_, plan)| plan.ban().is_some().then_some(plan))?;
-        let [_, window, ..] = plan.ban()?.numbers();
-        Some(denials.counting(Micros(window), now))
+        let [_, window, ..] = ban_numbers(subject)?;
+        Some(self.denials.as_ref()?.counting(Micros(window), self.tiers.first()?.outcome.at))
     }
 
     pub fn json(&self, subject: &Subject<'_>) -> Value {
         let limits =
             self.tiers.iter().flat_map(|tier| tier.limits.iter().map(|limit| limit.json(subject, tier)));
         let ban = self.ban.as_ref().map(|ban| {
-            let rest = self.tiers.first().map_or(RetryAfter::Now, |tier| tier.outcome.ban);
             let record = BanRecord::read(&ban.value);
             json!({
                 "by": if matches!(record, BanRecord::Until(_)) { "weir" } else { "operator" },
                 "text": String::from_utf8_lossy(&ban.value),
-                "in_effect": rest != RetryAfter::Now,
-                "rest_ms": millis(rest),
+                "in_effect": self.rest_of_ban() != RetryAfter::Now,
+                "rest_ms": millis(self.rest_of_ban()),
             })
         });
         let own = self.own.as_ref().map(|own| {
@@ -297,6 +295,11 @@ impl Record {
             None => String::from("until it is removed"),
         }
     }
+}
+
+/// The numbers of the policy's `ban`: first how many denials begin one, and within which time.
+fn ban_numbers(subject: &Subject<'_>) -> Option<[u64; 5]> {
+    subject.plans().find_map(|(_, plan)| Some(plan.ban()?.numbers()))
 }
 
 /// A key whose value is text, if it exists and is.
