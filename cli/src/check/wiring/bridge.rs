@@ -43,13 +43,8 @@ pub fn warnings(wired: &Wired<'_>, region: &Region, found: &mut Vec<Finding>) {
         let reason = "the limiter and the bridge have the same `vm_id`, so they share a VM. The limiter's message reaches the bridge \
                       before the limiter's call has returned, and a VM cannot be entered twice";
         let advice = "Write two different names: `vm_id: weir` and `vm_id: weir-bridge`";
-        found.push(Finding::warning(
-            code::SHARED_VM,
-            node.place_of("vm_id"),
-            "vm_config.vm_id",
-            reason,
-            advice,
-        ));
+        let place = node.place_of("vm_id");
+        found.push(Finding::warning(code::SHARED_VM, place, "vm_config.vm_id", reason, advice));
     }
     let behind = picture.behind(name);
     for one in &behind {
@@ -135,14 +130,8 @@ pub fn topology(wired: &Wired<'_>, region: &Region, clusters: &[&Node], found: &
 /// Warns of problems in a cluster that has a bridge.
 pub fn cluster(cluster: &Node, found: &mut Vec<Finding>) {
     let bridges = bridges(cluster);
-    for bridge in &bridges {
-        fail_open(
-            bridge,
-            "the bridge",
-            "the limiter's messages reach Redis as they are, and are no commands",
-            found,
-        );
-    }
+    let follows = "the limiter's messages reach Redis as they are, and are no commands";
+    bridges.iter().for_each(|bridge| fail_open(bridge, "the bridge", follows, found));
     let pool = |node: &Node| node.type_name() == "TcpConnectionPoolProto";
     let has_pool = cluster.get("upstream_config").is_some_and(|config| !inside(config, &pool).is_empty());
     if !bridges.is_empty() && !has_pool {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::Wired;
-use super::picture::{inside, is_local, targets};
+use super::picture::{bound, inside, is_local, targets};
 use crate::check::conditions::leaves;
 use crate::check::warning::code;
 use crate::document::{Content, Node};
@@ -112,30 +112,22 @@ fn preflights(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
 }
 
 fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
-    let is_set = |name: &str| {
+    let is_set = |name: &&str| {
         manager
             .get(name)
             .is_some_and(|node| !matches!(&node.content, Content::Scalar(value) if value.as_u64() == Some(0)))
     };
-    if ["xff_num_trusted_hops", "original_ip_detection_extensions"].iter().any(|name| is_set(name))
-        && !wired.config.trust.is_connection()
-    {
-        let name = if is_set("xff_num_trusted_hops") {
-            "xff_num_trusted_hops"
-        } else {
-            "original_ip_detection_extensions"
-        };
+    let set = ["xff_num_trusted_hops", "original_ip_detection_extensions"].into_iter().find(is_set);
+    if let Some(name) = set.filter(|_| !wired.config.trust.is_connection()) {
         let reason = "Envoy skips the proxies in front of it already, and `client_address` of weir skips as many hops again: the client is then \
                       a wrong address, often one for all";
         let advice = "Remove `client_address` from weir's configuration, or this from Envoy's";
         found.push(Finding::warning(code::TRUSTED_TWICE, manager.place_of(name), name, reason, advice));
     }
     // An operator who sets one of these knows about it.
-    let knows = manager.is_true("use_remote_address")
-        || ["xff_num_trusted_hops", "original_ip_detection_extensions"].iter().any(|name| is_set(name));
+    let knows = manager.is_true("use_remote_address") || set.is_some();
     let Some(listener) = listener(wired) else { return };
-    let bound = listener.at(&["address", "socket_address", "address"]).and_then(Node::text);
-    let is_reached = bound.is_some_and(|address| !is_local(address));
+    let is_reached = bound(listener).is_some_and(|address| !is_local(address));
     // A sidecar says in which direction its traffic goes.
     let direction = listener.text_of("traffic_direction");
     if knows || !is_reached || direction == "OUTBOUND" || !reads_address(wired.config) {
@@ -199,8 +191,6 @@ fn buffer(wired: &Wired<'_>, found: &mut Vec<Finding>) {
 
 /// A chain to which Envoy itself appends this machine's address.
 fn appended(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
-    let bound =
-        listener(wired).and_then(|listener| listener.at(&["address", "socket_address", "address"])?.text());
     let appends = manager.is_true("use_remote_address") && !manager.is_true("skip_xff_append");
     // Only the connection is trusted, so the address that Envoy appends is taken for the client's.
     let of_machine = ["127.0.0.0/8", "::1"].map(Network::parse);
@@ -211,7 +201,7 @@ fn appended(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
         Proxies::Hops(hops) => *hops == 1,
         Proxies::Networks(networks) => !networks.is_empty() && networks.iter().all(is_of_machine),
     };
-    if bound.is_some_and(is_local) && appends && leads_to_itself {
+    if listener(wired).and_then(bound).is_some_and(is_local) && appends && leads_to_itself {
         let reason = "Envoy appends this machine's own address to the chain of a connection from this machine, and weir takes that for \
                       the client's: all clients are one";
         let advice = "Write `xff_num_trusted_hops: 1` here, and remove `client_address` from weir's configuration; or write \

@@ -2,7 +2,7 @@
 //! Ways by which clients reach Redis, and passwords that others can read.
 
 use super::edge;
-use super::picture::{Picture, addresses, bridges, inside, is_local, targets};
+use super::picture::{Picture, addresses, bound, bridges, inside, is_local, targets};
 use crate::check::warning::code;
 use crate::document::{Node, Place};
 use crate::finding::Finding;
@@ -80,26 +80,20 @@ fn is_store_listener(node: &Node) -> bool {
 
 /// True if a listener is reached from this machine only.
 fn is_inside(node: &Node) -> bool {
-    let bound = node.at(&["address", "socket_address", "address"]).and_then(Node::text);
     let is_inner = node.get("internal_listener").is_some() || node.at(&["address", "pipe"]).is_some();
-    node.get("filter_chains").is_some() && (is_inner || bound.is_some_and(is_local))
+    node.get("filter_chains").is_some() && (is_inner || bound(node).is_some_and(is_local))
 }
 
 fn store_listener(listener: &Node, found: &mut Vec<Finding>) {
-    let Some(address) = listener.at(&["address", "socket_address", "address"]).and_then(Node::text) else {
-        return;
-    };
-    if is_store_listener(listener) && !is_local(address) {
+    if let Some(address) = bound(listener)
+        && is_store_listener(listener)
+        && !is_local(address)
+    {
         let reason =
             format!("each machine that reaches {address} can connect to Redis through weir's listener");
         let advice = "Write an abstract unix socket: `address: {pipe: {path: \"@weir-store\"}}`";
-        found.push(Finding::warning(
-            code::OPEN_BRIDGE,
-            listener.place_of("address"),
-            "address",
-            reason,
-            advice,
-        ));
+        let place = listener.place_of("address");
+        found.push(Finding::warning(code::OPEN_BRIDGE, place, "address", reason, advice));
     }
 }
 

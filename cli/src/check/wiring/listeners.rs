@@ -100,18 +100,13 @@ fn settings(listener: &Node, filter: &Node, found: &mut Vec<Finding>) {
         let advice = format!("Write `address: {bound:?}`");
         found.push(Finding::warning(code::LISTENER_SETTINGS, place, "filter_config.address", reason, advice));
     }
-    if listener.at(&["connection_balance_config", "exact_balance"]).is_none() {
+    let field = "connection_balance_config";
+    if listener.at(&[field, "exact_balance"]).is_none() {
         let reason = "Envoy may give the connections of several workers to one of them, and weir connects again and again until each \
                       has its own";
         let (place, advice) =
             (listener.place_of("name"), "Write `connection_balance_config: {exact_balance: {}}`");
-        found.push(Finding::warning(
-            code::LISTENER_SETTINGS,
-            place,
-            "connection_balance_config",
-            reason,
-            advice,
-        ));
+        found.push(Finding::warning(code::LISTENER_SETTINGS, place, field, reason, advice));
     }
 }
 
@@ -126,16 +121,11 @@ fn leads_elsewhere(listener: &Node, cluster: &str, found: &mut Vec<Finding>) {
                 (proxy.place_of("cluster"), "Write the name of the store's cluster in both");
             found.push(Finding::warning(code::LISTENER_SETTINGS, place, "cluster", reason, advice));
         }
-        if proxy.get("max_early_data_bytes").is_none() {
+        let field = "max_early_data_bytes";
+        if proxy.get(field).is_none() {
             let reason = "Envoy may drop what weir sends before Redis has accepted the connection";
             let (place, advice) = (proxy.place_of("cluster"), "Write `max_early_data_bytes: 65536`");
-            found.push(Finding::warning(
-                code::LISTENER_SETTINGS,
-                place,
-                "max_early_data_bytes",
-                reason,
-                advice,
-            ));
+            found.push(Finding::warning(code::LISTENER_SETTINGS, place, field, reason, advice));
         }
     }
 }

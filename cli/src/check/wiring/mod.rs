@@ -56,12 +56,8 @@ impl<'a> Wired<'a> {
 
     pub fn warnings(&self) -> Vec<Finding> {
         let mut found = Vec::new();
-        bridge::fail_open(
-            self.carrier.node,
-            "the limiter",
-            "all requests of the worker pass without limits",
-            &mut found,
-        );
+        let follows = "all requests of the worker pass without limits";
+        bridge::fail_open(self.carrier.node, "the limiter", follows, &mut found);
         if self.carrier.kind == Kind::Native {
             listeners::clock(self, &mut found);
         }

@@ -117,6 +117,11 @@ pub fn addresses(cluster: &Node) -> Vec<&Node> {
     })
 }
 
+/// The address that a listener listens at.
+pub fn bound(listener: &Node) -> Option<&str> {
+    listener.at(&["address", "socket_address", "address"]).and_then(Node::text)
+}
+
 /// True if an address, as text, stays on this machine.
 pub fn is_local(address: &str) -> bool {
     address == "localhost"
