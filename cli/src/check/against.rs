@@ -71,7 +71,8 @@ pub fn warnings(new: &Config, old: &Config) -> Vec<Finding> {
             let members = members.filter(|_| !now.is_empty() && !then.is_empty());
             let members = members.map(|what| format!("its different values count anew: {what}"));
             let each = limits(policy, before).into_iter().chain(members);
-            found.extend(each.map(|reason| anew(format!("{at}.{}", field(policy)), reason, ADVICE)));
+            let field = if policy.tiers.by.is_some() { "tiers" } else { "limits" };
+            found.extend(each.map(|reason| anew(format!("{at}.{field}"), reason, ADVICE)));
         }
     }
     if !under_secret.is_empty() {
@@ -109,16 +110,12 @@ pub fn parts(now: &[SubjectPart], before: &[SubjectPart]) -> Option<(Option<usiz
                 format!("this part was the {was}, and is the {is}")
             }
         } else {
+            let is = describe::part(now);
             match (before.hash.is_some(), now.hash.is_some()) {
                 (false, true) => String::from("this part was in clear, and is hashed"),
                 (true, false) => String::from("this part was hashed, and is in clear"),
-                _ if before.normalize != now.normalize => {
-                    format!(
-                        "spellings of the {} are joined in another way (`normalize`)",
-                        describe::part(now)
-                    )
-                }
-                _ => return None,
+                _ if before.normalize == now.normalize => return None,
+                _ => format!("spellings of the {is} are joined in another way (`normalize`)"),
             }
         };
         Some((Some(place), what))
@@ -176,9 +173,4 @@ fn keeps_state(old: &Limit, new: &Limit) -> bool {
         | (Limit::LeakyBucket(_), Limit::TokenBucket(bucket)) => bucket.how() == Refill::Continuous,
         _ => core::mem::discriminant(old) == core::mem::discriminant(new),
     }
-}
-
-/// The name of the field in which the policy has its limits.
-fn field(policy: &Policy) -> &'static str {
-    if policy.tiers.by.is_some() { "tiers" } else { "limits" }
 }

@@ -50,16 +50,13 @@ fn logs(policy: &Policy, tier: &Tier, list: &str, found: &mut Vec<Finding>) {
             continue;
         }
         let tenths = size.saturating_mul(10).div_ceil(MEBIBYTE);
-        found.push(warning(
-            code::LARGE_LOG,
-            format!("{list}[{place}].limit"),
-            format!(
-                "a log of {grants} grants takes {}.{} MiB of Redis's memory, for each subject that uses its limit",
-                tenths / 10,
-                tenths % 10
-            ),
-            "Write `algorithm: sliding_window`, which takes some hundred bytes",
-        ));
+        let reason = format!(
+            "a log of {grants} grants takes {}.{} MiB of Redis's memory, for each subject that uses its limit",
+            tenths / 10,
+            tenths % 10
+        );
+        let advice = "Write `algorithm: sliding_window`, which takes some hundred bytes";
+        found.push(warning(code::LARGE_LOG, format!("{list}[{place}].limit"), reason, advice));
     }
 }
 
@@ -75,17 +72,14 @@ fn warned_always(tier: &Tier, list: &str, found: &mut Vec<Finding>) {
         if view.warn_at().is_none() || matches!(limit, Limit::Concurrency(_)) || full > ALERT {
             continue;
         }
-        found.push(warning(
-            code::WARNED_ALWAYS,
-            format!("{list}[{place}].warn_at_percent"),
-            format!(
-                "limit {} is full again within {}: a subject that uses it steadily, as it may, causes a warning each time, and the \
-                 alert WeirLimitNearlyFull does not end",
-                view.name(),
-                duration_text(full)
-            ),
-            "Remove `warn_at_percent`, or write it at a limit of an hour, a day or a month",
-        ));
+        let reason = format!(
+            "limit {} is full again within {}: a subject that uses it steadily, as it may, causes a warning each time, and the \
+             alert WeirLimitNearlyFull does not end",
+            view.name(),
+            duration_text(full)
+        );
+        let advice = "Remove `warn_at_percent`, or write it at a limit of an hour, a day or a month";
+        found.push(warning(code::WARNED_ALWAYS, format!("{list}[{place}].warn_at_percent"), reason, advice));
     }
 }
 
@@ -109,13 +103,10 @@ fn short_ttl(tier: &Tier, list: &str, found: &mut Vec<Finding>) {
 /// Limits so large that `lease: auto` would reduce the cost of one busy subject.
 pub fn notes(config: &Config) -> Vec<Finding> {
     let gains = config.policies.iter().enumerate().filter(|(_, policy)| gains(policy));
-    let found = gains.map(|(index, policy)| {
-        note(
-            code::AUTO_LEASE,
-            format!("policies[{index}].name"),
-            format!("a subject of policy {:?} may send so much that it fills a core of Redis", policy.name),
-            "Write `lease: auto`, or `--allow auto-lease` if no subject does",
-        )
+    let found = gains.map(|(index, Policy { name, .. })| {
+        let reason = format!("a subject of policy {name:?} may send so much that it fills a core of Redis");
+        let advice = "Write `lease: auto`, or `--allow auto-lease` if no subject does";
+        note(code::AUTO_LEASE, format!("policies[{index}].name"), reason, advice)
     });
     found.collect()
 }

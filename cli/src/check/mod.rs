@@ -201,11 +201,8 @@ fn repeated(source: &Source, findings: &mut Vec<Finding>) {
     for document in source.documents.iter().filter(|document| !is_json || is_envoys(document)) {
         findings.extend(document.repeated().into_iter().map(|(place, name)| {
             if is_json {
-                return Finding::error(
-                    "syntax",
-                    place,
-                    format!("{name}: found the same name twice, allowed: each name once"),
-                );
+                let said = format!("{name}: found the same name twice, allowed: each name once");
+                return Finding::error("syntax", place, said);
             }
             let reason = "the same name is here twice, and the last one counts";
             Finding::warning(code::DUPLICATE_NAME, place, name, reason, "Write it once")
@@ -230,13 +227,8 @@ fn warnings(limiter: &Limiter<'_>, config: &Config, old: Option<&Config>) -> Vec
     let found = found.map(|found| Finding { place: limiter.place(&found.path), ..found });
     let radix = limiter.other_radix().into_iter().map(|(place, word, number)| {
         let reason = format!("YAML takes {word} for {number}");
-        Finding::warning(
-            code::OTHER_RADIX,
-            place,
-            "",
-            reason,
-            "Write the number in decimal, without a zero before it",
-        )
+        let advice = "Write the number in decimal, without a zero before it";
+        Finding::warning(code::OTHER_RADIX, place, "", reason, advice)
     });
     found.chain(radix).collect()
 }

@@ -247,12 +247,8 @@ fn store(config: &Config, found: &mut Vec<Finding>) {
             "in {} µs many answers of a Redis that is well do not come back, and `on_failure` decides those requests",
             store.deadline.0
         );
-        found.push(warning(
-            code::SHORT_DEADLINE,
-            "store.deadline",
-            reason,
-            "Write at least 2ms; the default is 50ms",
-        ));
+        let advice = "Write at least 2ms; the default is 50ms";
+        found.push(warning(code::SHORT_DEADLINE, "store.deadline", reason, advice));
     }
     if store.workers > 1 {
         return;
@@ -320,15 +316,15 @@ fn trust(config: &Config, names_header: bool, found: &mut Vec<Finding>) {
     }
     let Proxies::Networks(networks) = config.trust.proxies() else { return };
     for (place, network) in networks.iter().enumerate().filter(|(_, network)| is_too_wide(network)) {
-        found.push(warning(
-            code::TRUSTS_EVERYBODY,
+        let reason = format!(
+            "{network} holds addresses of clients, and each client with one of them may write any address into {}",
+            config.trust.header()
+        );
+        let (path, advice) = (
             format!("client_address.trusted_networks[{place}]"),
-            format!(
-                "{network} holds addresses of clients, and each client with one of them may write any address into {}",
-                config.trust.header()
-            ),
             "Write the networks of your own proxies only",
-        ));
+        );
+        found.push(warning(code::TRUSTS_EVERYBODY, path, reason, advice));
     }
 }
 
@@ -507,12 +503,11 @@ fn cost_passes(policy: &Policy, (when, cost): (&Condition, &Cost), path: String,
         for tier in &policy.tiers.tiers {
             let Some((limit, quota, whose)) = refuses(policy, tier, units, kept) else { continue };
             let tier = if tier.name.is_empty() { String::new() } else { format!(" of tier {:?}", tier.name) };
-            found.push(warning(
-                code::IMPOSSIBLE_COST,
-                path.clone(),
-                format!("{who} costs {units}, and can never pass{whose}: limit {limit:?}{tier} never grants more than {quota}"),
-                format!("Write a cost of at most {quota}, or a larger limit"),
-            ));
+            let reason = format!(
+                "{who} costs {units}, and can never pass{whose}: limit {limit:?}{tier} never grants more than {quota}"
+            );
+            let advice = format!("Write a cost of at most {quota}, or a larger limit");
+            found.push(warning(code::IMPOSSIBLE_COST, path, reason, advice));
             break;
         }
     }
@@ -778,16 +773,12 @@ fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
         let place = conditions.conditions().iter().position(|condition| covers(condition, &policy.matcher));
         let Some(place) = place else { continue };
         let list = if own { format!("{at}.{name}[{place}]") } else { format!("{name}[{place}]") };
-        found.push(warning(
-            code::SHADOWED_POLICY,
-            format!("{at}.name"),
-            format!(
-                "policy {:?} limits nothing: {list} holds for all of its requests, so they are {done}",
-                policy.name
-            ),
-            format!("Narrow {list}, or remove the policy"),
-        ));
-        return;
+        let limiter = &policy.name;
+        let reason = format!(
+            "policy {limiter:?} limits nothing: {list} holds for all of its requests, so they are {done}"
+        );
+        let advice = format!("Narrow {list}, or remove the policy");
+        return found.push(warning(code::SHADOWED_POLICY, format!("{at}.name"), reason, advice));
     }
     let stricter = config.policies.iter().enumerate().find(|(other, stricter)| {
         // Of two that are the same, the later one is superfluous.
@@ -795,15 +786,12 @@ fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
         *other != index && is_stricter(stricter, policy) && (!same || *other < index)
     });
     if let Some((_, stricter)) = stricter {
-        found.push(warning(
-            code::SHADOWED_POLICY,
-            format!("{at}.name"),
-            format!(
-                "policy {:?} never denies anything: {:?} counts the same requests of the same subjects, and allows no more",
-                policy.name, stricter.name
-            ),
-            "Remove one of the two, or narrow the `match` of the stricter one",
-        ));
+        let reason = format!(
+            "policy {:?} never denies anything: {:?} counts the same requests of the same subjects, and allows no more",
+            policy.name, stricter.name
+        );
+        let advice = "Remove one of the two, or narrow the `match` of the stricter one";
+        found.push(warning(code::SHADOWED_POLICY, format!("{at}.name"), reason, advice));
     }
 }
 

@@ -30,14 +30,10 @@ pub fn print(reports: &[Report<'_>], is_coloured: bool, out: &mut impl io::Write
 }
 
 fn excerpt(renderer: &Renderer, name: &str, text: &str, finding: &Finding) -> String {
-    let level = match finding.severity {
-        Severity::Error => Level::ERROR,
-        Severity::Warning => Level::WARNING,
-        Severity::Note => Level::NOTE,
-    };
     let title = match finding.severity {
-        Severity::Error => level.primary_title(finding.title()),
-        Severity::Warning | Severity::Note => level.primary_title(finding.title()).id(finding.code),
+        Severity::Error => Level::ERROR.primary_title(finding.title()),
+        Severity::Warning => Level::WARNING.primary_title(finding.title()).id(finding.code),
+        Severity::Note => Level::NOTE.primary_title(finding.title()).id(finding.code),
     };
     let Place { line, column } = finding.place;
     let mut group = match marked(text, finding.place) {

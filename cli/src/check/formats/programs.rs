@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Report;
 use crate::check::warning::code;
+use crate::document::Place;
 use crate::envoys;
 use crate::finding::{Finding, Severity};
 use crate::words;
@@ -81,26 +82,19 @@ fn uri(file: &str) -> String {
 /// <https://docs.github.com/actions/reference/workflow-commands-for-github-actions>
 pub fn github(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> {
     for (file, finding) in all(reports) {
-        let (place, code) = (finding.place, finding.code);
+        let (Place { line, column }, code) = (finding.place, finding.code);
         let level = if finding.severity == Severity::Note { "notice" } else { finding.severity.word() };
         let title = match finding.severity {
             Severity::Error => String::from("weir"),
             Severity::Warning | Severity::Note => format!("weir%3A {code}"),
         };
-        let (file, message) = (property(file), escaped(&finding.message()));
-        writeln!(
-            out,
-            "::{level} file={file},line={},col={},title={title}::{message}",
-            place.line, place.column
-        )?;
+        let file = escaped(file).replace(':', "%3A").replace(',', "%2C");
+        let message = escaped(&finding.message());
+        writeln!(out, "::{level} file={file},line={line},col={column},title={title}::{message}")?;
     }
     Ok(())
 }
 
 fn escaped(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
-}
-
-fn property(text: &str) -> String {
-    escaped(text).replace(':', "%3A").replace(',', "%2C")
 }
