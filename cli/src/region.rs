@@ -6,7 +6,8 @@ use std::path::Path;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Ended, Failure, source, tell};
+use super::source::Source;
+use super::{Ended, Failure, tell};
 use weir::config::{Config, Region, Regions, duration_text};
 use weir::policy::{Across, Policy};
 
@@ -24,7 +25,7 @@ impl InRegion {
     /// # Errors
     /// It is wrong, or has no such region.
     pub fn load(&self, path: &Path) -> Result<Config, Ended> {
-        source::load_one_in(path, self.region.as_deref())
+        Source::read(path)?.load(self.region.as_deref()).map(|(config, _)| config)
     }
 
     /// The same, for a command that makes keys of subjects.

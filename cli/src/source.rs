@@ -64,7 +64,6 @@ pub(super) enum Kind {
 
 #[derive(Clone, Copy)]
 struct Within<'a> {
-    file: &'a str,
     string: &'a str,
     start: Place,
     origin: Origin,
@@ -118,16 +117,17 @@ impl Source {
 
     /// A source with this content, as if it had been read from the file of this name.
     pub fn of(name: String, mut text: String) -> Self {
+        let syntax = Syntax::of(&name);
         // Envoy reads none in JSON.
-        let has_mark = Syntax::of(&name) != Syntax::Json && text.starts_with(MARK);
+        let has_mark = syntax != Syntax::Json && text.starts_with(MARK);
         if has_mark {
             text.drain(..MARK.len_utf8());
         }
-        let (mut documents, mut wrong) = match Node::parse(&text, Syntax::of(&name)) {
+        let (mut documents, mut wrong) = match Node::parse(&text, syntax) {
             Ok(documents) => (documents, None),
             Err((place, said)) => (Vec::new(), Some(Finding::error("syntax", place, said))),
         };
-        let is_json = match Syntax::of(&name) {
+        let is_json = match syntax {
             Syntax::Json => true,
             Syntax::Yaml => false,
             Syntax::Either => Node::parse_json(&text).is_ok(),
@@ -137,12 +137,9 @@ impl Source {
         if documents.iter().any(|document| document.get("apiVersion").is_some()) {
             documents.iter_mut().for_each(Node::read_by_kubernetes);
         } else {
-            let is_empty =
-                |document: &Node| matches!(&document.content, Content::Scalar(value) if value.is_null());
-            ignored =
-                documents.iter().skip(1).find(|document| !is_empty(document)).map(|document| document.place);
+            ignored = documents.iter().skip(1).find(|of| !of.is_null()).map(|of| of.place);
             documents.truncate(1);
-            if let (None, Some((place, said))) = (&wrong, Node::refused(&text, Syntax::of(&name))) {
+            if let (None, Some((place, said))) = (&wrong, Node::refused(&text, syntax)) {
                 wrong = Some(Finding::error("syntax", place, said));
             }
         }
@@ -160,14 +157,8 @@ impl Source {
             && !is_envoys(only)
         {
             let json = if self.is_json { self.text.clone() } else { only.json().to_string() };
-            let json = json.into_bytes();
-            limiters.push(Limiter {
-                file: &self.text,
-                json,
-                node: only.clone(),
-                within: None,
-                carrier: None,
-            });
+            let (json, node) = (json.into_bytes(), only.clone());
+            limiters.push(Limiter { file: &self.text, json, node, within: None, carrier: None });
         }
         limiters
     }
@@ -189,16 +180,17 @@ impl Source {
         }
     }
 
+    /// The end of a command because of these errors.
+    pub fn refused(&self, findings: &[Finding]) -> Ended {
+        let lines: Vec<String> = findings.iter().map(|finding| finding.line(&self.name)).collect();
+        Ended::Wrong(lines.join("\n"))
+    }
+
     /// The only configuration, as the proxies of this region have it; and what the filter is given.
     pub fn load(&self, region: Option<&str>) -> Result<(Config, Vec<u8>), Ended> {
-        let lines = |findings: &[Finding]| {
-            let line = |finding: &Finding| finding.line(&self.name);
-            findings.iter().map(line).collect::<Vec<_>>().join("\n")
-        };
         let limiters = self.limiters();
         let only = self.only(&limiters)?;
-        let read =
-            |of: &Limiter<'_>| of.config(Host::Wasm).map_err(|findings| Ended::Wrong(lines(&findings)));
+        let read = |of: &Limiter<'_>| of.config(Host::Wasm).map_err(|findings| self.refused(&findings));
         let config = read(only)?;
         // Without the variable, the configuration is read nevertheless: few commands need it.
         let with_secret = |config: Config| match &config.store.hash_secret_env {
@@ -227,27 +219,23 @@ impl Source {
         if node.type_name() == "BootstrapConfigDump" {
             return;
         }
-        let mut is_configured = false;
-        for (name, field, kind) in [
+        let carriers = [
             ("root_id", "configuration", Kind::Wasm),
             ("filter_name", "filter_config", Kind::Native),
             ("plugin_name", "plugin_config", Kind::WasmPlugin),
             ("root_id", "config", Kind::ExtensionPolicy),
-        ] {
-            if node.text_of(name) == "weir.limiter"
-                && let Some(configuration) = node.get(field)
-            {
+        ];
+        let of_weir = || carriers.into_iter().filter(|(name, ..)| node.text_of(name) == "weir.limiter");
+        for (_, field, kind) in of_weir() {
+            if let Some(configuration) = node.get(field) {
                 let carrier = Carrier { node, kind, around: around.clone() };
                 limiters.push(self.limiter(configuration.get("value").unwrap_or(configuration), carrier));
-                is_configured = true;
             }
         }
         // Envoy gives the filter an empty text.
-        let unconfigured =
-            [("root_id", Kind::Wasm), ("filter_name", Kind::Native), ("plugin_name", Kind::WasmPlugin)];
-        let unconfigured = unconfigured.iter().find(|(name, _)| node.text_of(name) == "weir.limiter");
-        if let Some((_, kind)) = unconfigured.filter(|_| !is_configured) {
-            let kind = if node.get("code").is_some() { Kind::ExtensionPolicy } else { *kind };
+        let is_configured = of_weir().any(|(_, field, _)| node.get(field).is_some());
+        if let Some((.., kind)) = of_weir().next().filter(|_| !is_configured) {
+            let kind = if node.get("code").is_some() { Kind::ExtensionPolicy } else { kind };
             let carrier = Some(Carrier { node, kind, around: around.clone() });
             let empty = Node::new(node.place, Content::Object(Vec::new()));
             limiters.push(Limiter { file: &self.text, json: Vec::new(), node: empty, within: None, carrier });
@@ -267,7 +255,7 @@ impl Source {
             return Limiter { file: &self.text, json, node: value.clone(), within: None, carrier };
         };
         let origin = value.origin.unwrap_or(Origin::Other);
-        let within = Some(Within { file: &self.text, string: text, start: value.place, origin });
+        let within = Some(Within { string: text, start: value.place, origin });
         // A string that is no JSON is reported when it is read.
         let node = Node::parse_json(text).unwrap_or_else(|_| Node::empty());
         Limiter { file: &self.text, json: text.into(), node, within, carrier }
@@ -281,13 +269,13 @@ impl Limiter<'_> {
 
     /// The same configuration for another region, whose proxies differ in `here` and in the cluster of their store.
     fn in_region(&self, region: &Region) -> Self {
-        let mut json: serde_json::Value = serde_json::from_slice(&self.json).unwrap_or_default();
+        let mut json: Value = serde_json::from_slice(&self.json).unwrap_or_default();
         if let Some(whole) = json.as_object_mut() {
             let store = whole.entry("store").or_insert_with(|| serde_json::json!({}));
             if let Some(store) = store.as_object_mut() {
                 store.insert(String::from("cluster"), region.cluster.as_str().into());
             }
-            if let Some(regions) = whole.get_mut("regions").and_then(serde_json::Value::as_object_mut) {
+            if let Some(regions) = whole.get_mut("regions").and_then(Value::as_object_mut) {
                 regions.insert(String::from("here"), region.name.as_str().into());
             }
         }
@@ -301,8 +289,7 @@ impl Limiter<'_> {
     }
 
     fn outer(&self, inner: Place) -> Place {
-        self.within
-            .map_or(inner, |within| within.origin.place(within.file, within.start, within.string, inner))
+        self.within.map_or(inner, |of| of.origin.place(self.file, of.start, of.string, inner))
     }
 
     /// The word at a place of the file.
@@ -441,8 +428,7 @@ fn elsewhere(error: &weir::config::ConfigError) -> String {
 }
 
 /// A number of a `Struct` is a double: `10.0` and `1e3` are 10 and 1000 to the filter.
-fn whole_numbers(value: &mut serde_json::Value) {
-    use serde_json::Value;
+fn whole_numbers(value: &mut Value) {
     match value {
         // Rust writes a whole number without a fraction.
         Value::Number(number) if number.is_f64() => {
@@ -463,23 +449,14 @@ pub(super) fn is_envoys(document: &Node) -> bool {
         .any(|name| document.get(name).is_some())
 }
 
-/// The configuration to replay: the only one in the file at `path`.
+/// The only configuration in the file at `path`.
 pub(super) fn load_one(path: &Path) -> Result<Config, Ended> {
-    load_one_in(path, None)
-}
-
-/// The same, as the proxies of this region have it.
-pub(super) fn load_one_in(path: &Path, region: Option<&str>) -> Result<Config, Ended> {
-    load(path, region).map(|(config, _)| config)
+    Source::read(path)?.load(None).map(|(config, _)| config)
 }
 
 /// The same, and as it is written.
 pub(super) fn load_with_text(path: &Path) -> Result<(Config, Value), Ended> {
-    let (config, json) = load(path, None)?;
+    let (config, json) = Source::read(path)?.load(None)?;
     let text = serde_json::from_slice(&json).map_err(|wrong| Ended::Failed(wrong.to_string()))?;
     Ok((config, text))
-}
-
-fn load(path: &Path, region: Option<&str>) -> Result<(Config, Vec<u8>), Ended> {
-    Source::read(path)?.load(region)
 }

@@ -320,10 +320,8 @@ fn trust(config: &Config, names_header: bool, found: &mut Vec<Finding>) {
             "{network} holds addresses of clients, and each client with one of them may write any address into {}",
             config.trust.header()
         );
-        let (path, advice) = (
-            format!("client_address.trusted_networks[{place}]"),
-            "Write the networks of your own proxies only",
-        );
+        let path = format!("client_address.trusted_networks[{place}]");
+        let advice = "Write the networks of your own proxies only";
         found.push(warning(code::TRUSTS_EVERYBODY, path, reason, advice));
     }
 }

@@ -307,15 +307,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let source = Source::read(&arguments.file)?;
     let limiters = source.limiters();
     let limiter = source.only(&limiters)?;
-    let lines = |findings: Vec<Finding>| {
-        let line = |finding: &Finding| finding.line(&source.name);
-        Ended::Wrong(findings.iter().map(line).collect::<Vec<_>>().join("\n"))
-    };
-    let config = limiter.config(arguments.host.into()).map_err(lines)?;
+    let config = limiter.config(arguments.host.into()).map_err(|findings| source.refused(&findings))?;
     refuse_elsewhere(arguments)?;
     if arguments.platform != Platform::Envoy && config.store.hasher.has_secret() {
         let finding = Finding::error("configuration", limiter.place("store.hash_secret"), IN_CLEAR);
-        return Err(lines(vec![finding]));
+        return Err(source.refused(&[finding]));
     }
     if arguments.context() == istio::Context::SidecarInbound
         && let Some(variable) = &config.store.hash_secret_env
