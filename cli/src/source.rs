@@ -225,7 +225,7 @@ impl Source {
             ("plugin_name", "plugin_config", Kind::WasmPlugin),
             ("root_id", "config", Kind::ExtensionPolicy),
         ];
-        let of_weir = || carriers.into_iter().filter(|(name, ..)| node.text_of(name) == "weir.limiter");
+        let of_weir = || carriers.into_iter().filter(move |(name, ..)| node.text_of(name) == "weir.limiter");
         for (_, field, kind) in of_weir() {
             if let Some(configuration) = node.get(field) {
                 let carrier = Carrier { node, kind, around: around.clone() };

@@ -15,6 +15,7 @@ use weir::time::Micros;
 /// The most denied subjects of a policy that are printed.
 pub const TOP: usize = 10;
 
+#[derive(Default)]
 pub struct Total {
     /// About the subjects for which it is enforced.
     pub enforced: Counts,
@@ -59,14 +60,7 @@ pub struct Totals {
 impl Totals {
     /// The totals before the first decision. `steps` are those of the timelines, if there are to be any.
     pub fn new(config: &Config, steps: Option<Steps>) -> Self {
-        let total = |_| Total {
-            enforced: Counts::default(),
-            shadow: Counts::default(),
-            rejected: Heaviest::default(),
-            banned: Heaviest::default(),
-            would_be_rejected: Heaviest::default(),
-            over_time: steps.map(Timeline::new),
-        };
+        let total = |_| Total { over_time: steps.map(Timeline::new), ..Total::default() };
         let policies = config.policies.iter().map(total).collect();
         Self { policies, over_time: steps.map(Timeline::new), requests: 0, unmatched: 0, globally_denied: 0 }
     }
