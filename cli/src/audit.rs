@@ -106,15 +106,8 @@ fn table(entries: &[(Id, Entry)]) -> String {
             }
             None => (shown("action"), shown("change")),
         };
-        [
-            date::text(id.written_at()),
-            shown("by"),
-            shown("from"),
-            action,
-            shown("subject"),
-            change,
-            shown("reason"),
-        ]
+        let [by, from, subject, reason] = ["by", "from", "subject", "reason"].map(shown);
+        [date::text(id.written_at()), by, from, action, subject, change, reason]
     };
     let rows: Vec<[String; 7]> = core::iter::once(head).chain(entries.iter().map(row)).collect();
     words::table(&rows, &[])

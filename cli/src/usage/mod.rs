@@ -250,15 +250,9 @@ fn table(all: &[Used]) -> String {
             _ if used.are_permits => String::from("when its requests end"),
             rest => format!("in {}", words::span(rest)),
         };
-        [
-            used.policy.clone(),
-            used.subject.clone(),
-            used.limit.clone(),
-            used.units.to_string(),
-            used.quota.to_string(),
-            format!("{} %", used.percent()),
-            again,
-        ]
+        let [policy, subject, limit] = [&used.policy, &used.subject, &used.limit].map(String::clone);
+        let [units, quota] = [used.units, used.quota].map(|of| of.to_string());
+        [policy, subject, limit, units, quota, format!("{} %", used.percent()), again]
     };
     let rows: Vec<[String; 7]> = core::iter::once(head).chain(all.iter().map(row)).collect();
     words::table(&rows, &[3, 4, 5])
