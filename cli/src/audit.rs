@@ -12,7 +12,7 @@ use super::journal::{Id, backwards, prefix};
 use super::region::InRegion;
 use super::store::{Entry, Place};
 use super::subject::change::AUDIT;
-use super::{Ended, Found, date, failed, words};
+use super::{Ended, Found, date, print, words};
 
 /// The changes to show.
 #[derive(Args)]
@@ -72,8 +72,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         entries.retain(|(_, entry)| entry.get("failed").is_none_or(is_kept));
     }
     let text = if arguments.json { json(&entries) } else { table(&entries) };
-    out.write_all(text.as_bytes()).map_err(failed)?;
-    Ok(Found::Nothing)
+    print(&text, out)
 }
 
 fn json(entries: &[(Id, Entry)]) -> String {

@@ -225,11 +225,7 @@ pub fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments, &mut out),
         Command::Diff(arguments) => diff::run(&arguments, &mut out),
         Command::Init(arguments) => init::run(&arguments, &mut out),
-        Command::Schema => out
-            .write_all(config::json_schema().as_bytes())
-            .map(|()| Found::Nothing)
-            .map_err(failed)
-            .map_err(Ended::from),
+        Command::Schema => print(&config::json_schema(), &mut out),
         Command::Explain(arguments) => explain::run(&arguments, &mut out),
         Command::Replay(arguments) => replay::run(&arguments, &mut out),
         Command::Journal(arguments) => journal::run(&arguments, &mut out),
@@ -326,6 +322,12 @@ enum Found {
 
 fn failed(error: io::Error) -> Failure {
     error.to_string()
+}
+
+/// Prints the whole output of a command that looks for nothing.
+fn print(text: &str, out: &mut impl io::Write) -> Result<Found, Ended> {
+    out.write_all(text.as_bytes()).map_err(failed)?;
+    Ok(Found::Nothing)
 }
 
 /// Says something on standard error: the only way there, so that nothing that was read gives a terminal commands or shows a login.

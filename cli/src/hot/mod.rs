@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::journal::{Id, backwards, denied_at, empty, prefix};
 use super::region::InRegion;
 use super::store::{Entry, Place, Redis};
-use super::{Ended, Failure, Found, config, date, failed, words};
+use super::{Ended, Failure, Found, config, date, print, words};
 use weir::policy::key;
 use weir::time::Micros;
 
@@ -66,8 +66,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let (policy, since) = (arguments.policy.as_deref(), arguments.since);
     let hot = Hot::of(&mut redis, journal.as_bytes(), count, policy, since)?;
     let text = if arguments.json { hot.json(arguments.top) } else { hot.text(arguments.top, &journal) };
-    out.write_all(text.as_bytes()).map_err(failed)?;
-    Ok(Found::Nothing)
+    print(&text, out)
 }
 
 /// The denials of the journal, by subject.

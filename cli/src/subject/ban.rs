@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::super::store::Place;
-use super::super::{Ended, Failure, Found, failed, source, words};
+use super::super::{Ended, Failure, Found, failed, print, source, words};
 use super::change::{Change, Expiry, MAX_REASON, Reason, Work};
 use super::state::{LimitState, Record, State, record};
 use super::{Consent, Selection, Subject, also};
@@ -194,8 +194,7 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
     } else {
         format!("{shown}: banned {how_long}{also}{instead}. {}{shadow}\n", first.delay())
     };
-    out.write_all(text.as_bytes()).map_err(failed)?;
-    Ok(Found::Nothing)
+    print(&text, out)
 }
 
 /// Asks, and lifts a ban.
@@ -248,8 +247,7 @@ pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Writ
     } else {
         format!("{shown}: it is not banned\n")
     };
-    out.write_all(text.as_bytes()).map_err(failed)?;
-    Ok(Found::Nothing)
+    print(&text, out)
 }
 
 /// The ban that a subject has, in words.

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::super::store::{Place, Redis};
-use super::super::{Ended, Failure, Found, failed, words};
+use super::super::{Ended, Failure, Found, print, words};
 use super::ban::span;
 use super::change::{Change, Expiry, Reason, Work};
 use super::state::{Record, State, record, whole};
@@ -135,8 +135,7 @@ fn show(
         let lines: String = own.chain(limits).collect();
         format!("policy {}, subject {}\n{lines}{end}", subject.policy.name, subject.shown())
     };
-    out.write_all(text.as_bytes()).map_err(failed)?;
-    Ok(Found::Nothing)
+    print(&text, out)
 }
 
 fn set(arguments: &Set, out: &mut impl io::Write) -> Result<Found, Ended> {

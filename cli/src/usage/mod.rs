@@ -15,7 +15,7 @@ use super::region::counted_here;
 use super::scan::{pattern, progress, scan};
 use super::store::{Place, Redis};
 use super::subject::{Selection, State, Subject};
-use super::{Ended, Failure, Found, date, failed, tell, words};
+use super::{Ended, Failure, Found, date, failed, print, tell, words};
 use weir::config::Config;
 use weir::limit::Limit;
 use weir::policy::key::tag_of;
@@ -162,9 +162,7 @@ pub(super) fn tell_partial() {
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
     if let Some(from) = arguments.from {
-        let text = journal::text(arguments, from, &config)?;
-        out.write_all(text.as_bytes()).map_err(failed)?;
-        return Ok(Found::Nothing);
+        return print(&journal::text(arguments, from, &config)?, out);
     }
     let (all, is_partial) = if arguments.selection.is_open() {
         let (mut all, is_partial) =
