@@ -45,8 +45,12 @@ pub(super) fn prefix(text: &str) -> Result<String, String> {
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let key = format!("{}:{}", arguments.prefix, key::JOURNAL);
     let mut redis = arguments.place.connect()?;
-    let mut newest =
-        newest(&mut redis, key.as_bytes(), usize::try_from(arguments.count).unwrap_or(usize::MAX))?;
+    let mut newest = Vec::new();
+    backwards(&mut redis, key.as_bytes(), usize::try_from(arguments.count).unwrap_or(usize::MAX), |entry| {
+        newest.push(entry);
+        Ok(true)
+    })?;
+    newest.reverse();
     let mut last = Id::default();
     if newest.is_empty() && !arguments.json {
         writeln!(out, "{}", empty(&key)).map_err(failed)?;
@@ -72,17 +76,6 @@ pub(super) fn empty(journal: &str) -> String {
         "no denials in {journal}. If requests are denied, the journal is off, or has another prefix: write \"journal\": {{}} into the \
          configuration, or its `store.key_prefix` as --prefix"
     )
-}
-
-/// This number of the newest entries, the oldest of them first.
-fn newest(redis: &mut Redis, key: &[u8], count: usize) -> Result<Vec<Entry>, Failure> {
-    let mut entries = Vec::new();
-    backwards(redis, key, count, |entry| {
-        entries.push(entry);
-        Ok(true)
-    })?;
-    entries.reverse();
-    Ok(entries)
 }
 
 /// Shows so many of the newest entries, the newest first, until `show` says that it is enough. Holds a page of them at a time.
