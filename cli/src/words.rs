@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use weir::config::duration_text;
-use weir::limit::{Align, Limit, Period, Refill, UtcOffset};
+use weir::limit::{Align, Limit, Period, Refill, RetryAfter, UtcOffset};
 use weir::time::Micros;
 
 /// A span of time, rounded up: `250 ms`, `41 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
@@ -30,6 +30,15 @@ pub(super) fn span(span: Micros) -> String {
         }
     }
     format!("{} s", span.as_secs_ceil())
+}
+
+/// A time to wait in milliseconds; `None` where there is none to say.
+pub(super) fn millis(of: RetryAfter) -> Option<u64> {
+    match of {
+        RetryAfter::Now => Some(0),
+        RetryAfter::After(span) => Some(span.as_millis_ceil()),
+        RetryAfter::Unknown | RetryAfter::Never => None,
+    }
 }
 
 /// A number of things: `1 request`, `2 requests`.

@@ -152,8 +152,5 @@ const fn mode(of: Mode) -> &'static str {
 
 /// A time to wait; `None` where there is none to say.
 fn millis(of: RetryAfter) -> Option<u64> {
-    match of {
-        RetryAfter::After(span) => Some(span.as_millis_ceil()),
-        RetryAfter::Now | RetryAfter::Unknown | RetryAfter::Never => None,
-    }
+    words::millis(of).filter(|_| of != RetryAfter::Now)
 }

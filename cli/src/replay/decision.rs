@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::words;
 use weir::limit::RetryAfter;
 use weir::time::Micros;
 
@@ -52,11 +53,6 @@ impl Decision {
     pub fn json(&self) -> String {
         let text = |text: &str| if text.is_empty() { Value::Null } else { Value::from(text) };
         let number = |number: Option<u64>| number.map_or(Value::Null, Value::from);
-        let retry_after = match self.retry_after {
-            RetryAfter::Now => Some(0),
-            RetryAfter::After(span) => Some(span.as_millis_ceil()),
-            RetryAfter::Unknown | RetryAfter::Never => None,
-        };
         format!(
             "{{\"line\":{},\"t_ms\":{},\"allowed\":{},\"policy\":{},\"limit\":{},\"tier\":{},\"subject\":{},\"remaining\":{},\
              \"retry_after_ms\":{},\"reset_ms\":{},\"delay_ms\":{},\"outcome\":{}}}",
@@ -68,7 +64,7 @@ impl Decision {
             text(&self.tier),
             text(&self.subject.escape_ascii().to_string()),
             number(self.remaining),
-            number(retry_after),
+            number(words::millis(self.retry_after)),
             number(self.reset.map(Micros::as_millis_ceil)),
             self.delay.as_millis_ceil(),
             text(self.outcome),

@@ -191,7 +191,7 @@ impl State {
                 "by": if matches!(record, BanRecord::Until(_)) { "weir" } else { "operator" },
                 "text": String::from_utf8_lossy(&ban.value),
                 "in_effect": self.rest_of_ban() != RetryAfter::Now,
-                "rest_ms": millis(self.rest_of_ban()),
+                "rest_ms": words::millis(self.rest_of_ban()),
             })
         });
         let own = self.own.as_ref().map(|own| {
@@ -260,7 +260,7 @@ impl LimitState {
             "quota": self.in_force.quota(),
             "overridden": self.in_force != self.configured,
             "remaining": self.left,
-            "retry_after_ms": millis(self.retry_after),
+            "retry_after_ms": words::millis(self.retry_after),
             "passes": self.retry_after == RetryAfter::Now,
             "reset_ms": self.reset.as_millis_ceil(),
             "cost": tier.check.cost,
@@ -326,15 +326,6 @@ fn any_exists(subject: &Subject<'_>, redis: &mut Redis, names: &[String]) -> Res
     let words: Vec<&[u8]> =
         [b"EXISTS".as_slice()].into_iter().chain(keys.iter().map(Vec::as_slice)).collect();
     Ok(!matches!(redis.ask(&words)?, Reply::Int(0)))
-}
-
-/// A time to wait; `None` where there is none to say.
-fn millis(of: RetryAfter) -> Option<u64> {
-    match of {
-        RetryAfter::Now => Some(0),
-        RetryAfter::After(span) => Some(span.as_millis_ceil()),
-        RetryAfter::Unknown | RetryAfter::Never => None,
-    }
 }
 
 /// A whole number, as the script reads it: `1e3` and `1000.0` are some, too.
