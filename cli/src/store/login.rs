@@ -120,17 +120,13 @@ impl Login {
 
     fn open(&self, urls: &[String]) -> Result<Redis, Failure> {
         let places = urls.iter().map(|url| self.place(url)).collect::<Result<Vec<_>, _>>()?;
-        Redis::connect(&places, &Access { certificates: self.certificates()?, ..self.access()? })
-    }
-
-    fn access(&self) -> Result<Access, Failure> {
-        let sentinels = env::var(SENTINEL_LOGIN).ok().map(|line| User::parse(&line)).transpose();
-        Ok(Access {
-            certificates: None,
+        let access = Access {
+            certificates: self.certificates()?,
             sentinel: self.sentinel.clone(),
-            sentinels: sentinels.map_err(|wrong| format!("{SENTINEL_LOGIN}: {wrong}"))?,
+            sentinels: User::of_variable(SENTINEL_LOGIN)?,
             timeout: self.timeout,
-        })
+        };
+        Redis::connect(&places, &access)
     }
 
     /// Returns the connection of a URL, with the login of a file or of the environment.
@@ -138,20 +134,13 @@ impl Login {
         let place = parse(url)?;
         let user = match &self.login_file {
             Some(path) => {
-                let bytes = read(path)?;
-                let text =
-                    String::from_utf8(bytes).map_err(|_| format!("{}: no UTF-8", words::file(path)))?;
-                Some(User::parse(&text).map_err(|wrong| format!("{}: {wrong}", words::file(path)))?)
+                let (bytes, name) = (read(path)?, words::file(path));
+                let text = String::from_utf8(bytes).map_err(|_| format!("{name}: no UTF-8"))?;
+                Some(User::parse(&text).map_err(|wrong| format!("{name}: {wrong}"))?)
             }
-            None => {
-                let line = env::var(LOGIN).ok().map(|line| User::parse(&line));
-                line.transpose().map_err(|wrong| format!("{LOGIN}: {wrong}"))?
-            }
+            None => User::of_variable(LOGIN)?,
         };
-        Ok(match user {
-            Some(user) => user.at(place),
-            None => place,
-        })
+        Ok(if let Some(user) = user { user.at(place) } else { place })
     }
 
     fn certificates(&self) -> Result<Option<TlsCertificates>, Failure> {
@@ -194,6 +183,12 @@ impl User {
         }
         let name = (!name.is_empty()).then(|| name.to_owned());
         Ok(Self { name, password: password.to_owned() })
+    }
+
+    /// The login in a variable, if it is set.
+    fn of_variable(name: &str) -> Result<Option<Self>, Failure> {
+        let login = env::var(name).ok().map(|line| Self::parse(&line));
+        login.transpose().map_err(|wrong| format!("{name}: {wrong}"))
     }
 
     /// The same place, with this login in place of another.

@@ -319,7 +319,13 @@ impl Redis {
 /// is not chosen yet: sentinels and clusters have none.
 fn greet(place: ConnectionInfo, access: &Access) -> Result<(Connection, Kind), RedisError> {
     let settings = place.redis_settings().clone().set_db(0);
-    let client = client(place.set_redis_settings(settings), access)?;
+    let place = place.set_redis_settings(settings);
+    let client = match (&access.certificates, place.addr()) {
+        (Some(certificates), ConnectionAddr::TcpTls { .. }) => {
+            Client::build_with_tls(place, certificates.clone())
+        }
+        _ => Client::open(place),
+    }?;
     let mut connection = client.get_connection_with_timeout(access.timeout)?;
     connection.set_read_timeout(Some(access.timeout))?;
     connection.set_write_timeout(Some(access.timeout))?;
@@ -340,15 +346,6 @@ fn select(connection: &mut Connection, place: &ConnectionInfo) -> Result<(), Red
     match place.redis_settings().db() {
         0 => Ok(()),
         database => answer(connection.req_command(redis::cmd("SELECT").arg(database))).map(|_| ()),
-    }
-}
-
-fn client(place: ConnectionInfo, access: &Access) -> Result<Client, RedisError> {
-    match (&access.certificates, place.addr()) {
-        (Some(certificates), ConnectionAddr::TcpTls { .. }) => {
-            Client::build_with_tls(place, certificates.clone())
-        }
-        _ => Client::open(place),
     }
 }
 
