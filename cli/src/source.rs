@@ -285,7 +285,7 @@ impl Limiter<'_> {
 
     /// The place in the file of `path`, such as `policies[0].name`.
     pub fn place(&self, path: &str) -> Place {
-        self.outer(self.node.find(path))
+        self.outer(self.node.look(path).0)
     }
 
     fn outer(&self, inner: Place) -> Place {

@@ -252,13 +252,8 @@ impl Node {
         }
     }
 
-    /// The place of `path`, such as `policies[0].limits[1].burst`, or of the longest part of it that exists. The place of a
-    /// field is that of its name.
-    pub fn find(&self, path: &str) -> Place {
-        self.look(path).0
-    }
-
-    /// The same, and what is there.
+    /// The place of `path`, such as `policies[0].limits[1].burst`, or of the longest part of it that exists, and what is there. The place
+    /// of a field is that of its name.
     pub fn look(&self, path: &str) -> (Place, &Self) {
         let path = path.strip_prefix('.').unwrap_or(path);
         match &self.content {

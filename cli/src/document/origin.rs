@@ -58,7 +58,7 @@ fn places(written: &str, start: Place) -> Vec<Place> {
         match next {
             '\'' if quote == '\'' => {
                 // Two of them are one.
-                if !written_again(&mut chars, '\'') {
+                if chars.next_if_eq(&'\'').is_none() {
                     return out;
                 }
                 place.column = place.column.saturating_add(1);
@@ -89,8 +89,4 @@ fn places(written: &str, start: Place) -> Vec<Place> {
         }
     }
     out
-}
-
-fn written_again(chars: &mut core::iter::Peekable<core::str::Chars<'_>>, quote: char) -> bool {
-    chars.next_if_eq(&quote).is_some()
 }

@@ -162,7 +162,7 @@ impl Loader {
             self.documents.push(node);
             return Ok(());
         };
-        if open.expects_name() {
+        if open.node.is_object() && open.name.is_none() {
             let said = "found a list or an object as a name, allowed: a text";
             open.name = Some((name.ok_or_else(|| (node.place, said.to_owned()))?, node.place));
             return Ok(());
@@ -182,12 +182,6 @@ impl Loader {
 fn depth(node: &Node) -> usize {
     let inner = node.children().map(depth).max().unwrap_or(0);
     inner.saturating_add((!matches!(node.content, Content::Scalar(_))).into())
-}
-
-impl Open {
-    fn expects_name(&self) -> bool {
-        self.node.is_object() && self.name.is_none()
-    }
 }
 
 /// A word without quotes, as Envoy 1.40 reads it: null, a boolean or a whole number. Any other word is a string, also `0.5`.

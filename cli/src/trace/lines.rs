@@ -67,7 +67,7 @@ impl Lines {
             return Self::new(input, String::from("the standard input"), None);
         }
         let name = words::file(path);
-        let named = |error: io::Error| format!("{}: {error}", words::file(path));
+        let named = |error: io::Error| format!("{name}: {error}");
         let file = File::open(path).map_err(named)?;
         let about = file.metadata().map_err(named)?;
         if about.is_dir() {
@@ -127,14 +127,13 @@ impl Lines {
     /// than that.
     pub fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, Failure> {
         line.clear();
-        let named = |name: &str, error: io::Error| format!("{name}: {error}");
         let most = u64::try_from(LONGEST).unwrap_or(u64::MAX).saturating_add(1);
         let read = self
             .input
             .by_ref()
             .take(most)
             .read_until(b'\n', line)
-            .map_err(|error| named(&self.name, error))?;
+            .map_err(|error| format!("{}: {error}", self.name))?;
         self.read = self.read.saturating_add(u64::try_from(read).unwrap_or(0));
         if read == 0 {
             return Ok(false);
@@ -142,7 +141,7 @@ impl Lines {
         self.number = self.number.saturating_add(1);
         self.is_whole = line.last() == Some(&b'\n');
         if line.len() > LONGEST && !self.is_whole {
-            self.skip_rest().map_err(|error| named(&self.name, error))?;
+            self.skip_rest().map_err(|error| format!("{}: {error}", self.name))?;
             self.is_whole = true;
             return Ok(true);
         }

@@ -133,9 +133,7 @@ impl Format {
             },
         }
     }
-}
 
-impl Format {
     /// True if a line that cannot be read, and has no end, may be the beginning of one that can.
     fn is_cut_off(&self, line: &[u8]) -> bool {
         match self {
