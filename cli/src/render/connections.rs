@@ -174,14 +174,11 @@ fn lead(cluster: &mut Tree, nodes: &[(&str, u64)]) {
         *localities = vec![Map::from([("lb_endpoints", endpoints.into())]).into()];
     }
     cluster.change(&mut |tree| {
-        if tree.get("sni").is_some()
-            && let Some(map) = tree.map_mut()
-        {
+        let Some(map) = tree.map_mut() else { return };
+        if map.get("sni").is_some() {
             if address.is_some() { drop(map.remove("sni")) } else { map.replace("sni", *server_name) }
         }
-        if tree.get("san_type").is_some()
-            && let Some(map) = tree.map_mut()
-        {
+        if map.get("san_type").is_some() {
             map.replace("san_type", if address.is_some() { "IP_ADDRESS" } else { "DNS" });
             // Envoy compares texts, and writes the address of a certificate in its short form.
             let exact = address.map_or_else(|| (*server_name).to_owned(), |address| address.to_string());

@@ -7,8 +7,7 @@ use std::path::Path;
 
 use super::gateway;
 use super::istio::Context;
-use super::mount::{Mounted, Names, password_source_file, secrets_by_hand};
-use super::shipped::code;
+use super::mount::{Mounted, Names, password_source_file, plugin_file, secrets_by_hand};
 use super::{Document, Failure, Platform, Rendering, text_of};
 use crate::source::open;
 use crate::tree::{Map, Tree};
@@ -67,11 +66,8 @@ pub fn files(
 ) -> Result<Vec<(String, String)>, Failure> {
     let arguments = rendering.arguments;
     let is_istio = arguments.platform == Platform::Istio;
-    let (namespace, of_proxies) = if is_istio {
-        (rendering.namespace("istio-system"), rendering.namespace("istio-system"))
-    } else {
-        (rendering.namespace("default"), arguments.proxy_namespace().to_owned())
-    };
+    let namespace = rendering.namespace("istio-system");
+    let of_proxies = if is_istio { namespace.as_str() } else { arguments.proxy_namespace() };
     // Kustomize makes the ConfigMaps.
     let documents = documents.into_iter().filter(|(_, document)| document.text_of("kind") != "ConfigMap");
     let (patch, patched) = if is_istio {
@@ -82,8 +78,7 @@ pub fn files(
     let mut maps = Vec::new();
     let mut map = |name: &str, file: String| {
         let yaml = "{name: $name, namespace: $namespace, files: [$file]}";
-        let values =
-            [("name", name.into()), ("namespace", of_proxies.as_str().into()), ("file", file.into())];
+        let values = [("name", name.into()), ("namespace", of_proxies.into()), ("file", file.into())];
         let mut map = Tree::template(yaml, &values);
         if let (Tree::Map(map), false) = (&mut map, is_istio) {
             map.set("options", Map::from([("disableNameSuffixHash", true.into())]));
@@ -91,12 +86,7 @@ pub fn files(
         maps.push(map);
     };
     if arguments.image_volume.is_none() {
-        let code = code(rendering);
-        let key = code.rsplit('/').next().unwrap_or_default();
-        map(
-            &rendering.names.plugin,
-            if key == "weir.wasm" { key.to_owned() } else { format!("{key}=weir.wasm") },
-        );
+        map(&rendering.names.plugin, plugin_file(rendering));
     }
     let mut files = Vec::new();
     if rendering.logs_in() {
@@ -110,7 +100,7 @@ pub fn files(
     {
         component.remove("configMapGenerator");
     }
-    let component = text_of(vec![(comment(rendering, &of_proxies), component)]);
+    let component = text_of(vec![(comment(rendering, of_proxies), component)]);
     files.insert(0, (String::from("kustomization.yaml"), component));
     files.push((resources.to_owned(), text_of(documents.collect())));
     files.push((patch.to_owned(), patched.yaml()));

@@ -419,10 +419,8 @@ fn refuse_elsewhere(arguments: &Arguments) -> Result<(), Failure> {
              as docs/stores.md says",
         ),
     ];
-    match options.iter().find(|(_, is_given, is_for, _)| *is_given && !is_for) {
-        Some((option, _, _, platforms)) => Err(format!("{option} is for {platforms}")),
-        None => Ok(()),
-    }
+    let refused = options.iter().find(|(_, is_given, is_for, _)| *is_given && !is_for);
+    refused.map_or(Ok(()), |(option, _, _, platforms)| Err(format!("{option} is for {platforms}")))
 }
 
 /// The files of the platform, each with its name.
@@ -475,7 +473,7 @@ const MADE: &str = "Made by `weir render ";
 /// The text of a file with a line by which this command knows later whether it was edited: its first, or the first member of its JSON.
 fn sealed(arguments: &Arguments, name: String, text: String) -> (String, String) {
     let said = format!("{MADE}{}`, sum {}", option(arguments), sum(&text));
-    let text = match text.strip_prefix(OPENING).filter(|_| is_json(&name)) {
+    let text = match text.strip_prefix(OPENING).filter(|_| Syntax::of(&name) == Syntax::Json) {
         Some(members) => format!("{OPENING}  \"$comment\": \"{said}\",\n{members}"),
         None => format!("# {said}\n{text}"),
     };
@@ -500,10 +498,6 @@ fn made_by(text: &str) -> Option<(&str, bool)> {
     let (line, rest) = lines.split_once('\n')?;
     let (option, is) = line.split_once(MADE)?.1.split_once("`, sum ")?;
     Some((option, is.trim_end_matches("\",") == sum(&[opening, rest].concat())))
-}
-
-fn is_json(name: &str) -> bool {
-    Syntax::of(name) == Syntax::Json
 }
 
 fn sum(text: &str) -> String {

@@ -106,13 +106,13 @@ impl Mounted {
         if rendering.logs_in() {
             add("{name: weir, configMap: {name: $source}}", PASSWORD_FOLDER, &values);
             let file = rendering.password_file();
-            let secret = match file.rsplit('/').next() {
-                Some("password") => "{name: weir-redis, secret: {secretName: $login}}",
+            let name = file.rsplit('/').next().unwrap_or_default();
+            let secret = match name {
+                "password" => "{name: weir-redis, secret: {secretName: $login}}",
                 _ => {
                     "{name: weir-redis, secret: {secretName: $login, items: [{key: password, path: $file}]}}"
                 }
             };
-            let name = file.rsplit('/').next().unwrap_or_default();
             add(secret, folder_of(file), &[("login", names.login.as_str().into()), ("file", name.into())]);
         }
         let variables = rendering.secret_variable().map(|name| {
@@ -122,9 +122,7 @@ impl Mounted {
         });
         Self { volumes: volumes.into(), mounts: mounts.into(), variables }
     }
-}
 
-impl Mounted {
     /// The same, for the template of pods of Istio's.
     pub fn template(self, context: Context) -> Tree {
         let Self { volumes, mounts, variables } = self;
@@ -170,14 +168,19 @@ resources:
     Tree::template(yaml, &[("file", rendering.password_file().into())]).yaml()
 }
 
+/// The file of the plugin's ConfigMap: the key is the name that Envoy looks for.
+pub fn plugin_file(rendering: &Rendering<'_>) -> String {
+    match code(rendering).rsplit('/').next().unwrap_or_default() {
+        "weir.wasm" => String::from("weir.wasm"),
+        key => format!("{key}=weir.wasm"),
+    }
+}
+
 /// The commands that make the mounted objects by hand, in the namespace of the proxies.
 pub fn by_hand(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     let mut lines = Vec::new();
     if rendering.arguments.image_volume.is_none() {
-        let code = code(rendering);
-        let key = code.rsplit('/').next().unwrap_or_default();
-        let file = if key == "weir.wasm" { key.to_owned() } else { format!("{key}=weir.wasm") };
-        let name = &rendering.names.plugin;
+        let (name, file) = (&rendering.names.plugin, plugin_file(rendering));
         lines.push(format!("  kubectl -n {namespace} create configmap {name} --from-file={file}"));
     }
     lines.extend(secrets_by_hand(rendering, namespace));

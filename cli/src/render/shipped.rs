@@ -125,8 +125,8 @@ impl Shipped {
         let place = self.between.len();
         let old =
             shipped.get(place).and_then(|(_, old)| all.iter().position(|one| one.text_of("name") == *old));
-        let others = all.iter().enumerate().filter(|(place, _)| Some(*place) != old);
-        if others.into_iter().any(|(_, one)| one.text_of("name") == name) {
+        let mut others = all.iter().enumerate().filter(|(place, _)| Some(*place) != old);
+        if others.any(|(_, one)| one.text_of("name") == name) {
             return Err(format!(
                 "{}.cluster is {:?}, and another cluster is called so; allowed: another name",
                 region.path, region.cluster
@@ -202,22 +202,17 @@ impl Shipped {
         let arguments = rendering.arguments;
         let code = code(rendering);
         self.tree.change(&mut |tree| {
-            let path = match tree.text_of("filename") {
+            let Some(map) = tree.map_mut() else { return };
+            if map.get("login_file").is_some() {
+                map.replace("login_file", rendering.password_file());
+            }
+            let path = match map.text_of("filename") {
                 "/etc/weir/weir.wasm" | "/etc/weir/libweir.so" => code.as_str(),
                 "/run/secrets/redis-password" => rendering.password_file(),
                 AUTHORITIES => arguments.ca_file.as_deref().unwrap_or(AUTHORITIES),
                 _ => return,
             };
-            if let Some(map) = tree.map_mut() {
-                map.replace("filename", path);
-            }
-        });
-        self.tree.change(&mut |tree| {
-            if tree.get("login_file").is_some()
-                && let Some(map) = tree.map_mut()
-            {
-                map.replace("login_file", rendering.password_file());
-            }
+            map.replace("filename", path);
         });
     }
 
