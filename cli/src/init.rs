@@ -28,11 +28,8 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
-    let by = answer(
-        arguments.by.as_ref(),
-        "Whom does the limit count: address, credential, header:NAME, …?",
-        "address",
-    )?;
+    let question = "Whom does the limit count: address, credential, header:NAME, …?";
+    let by = answer(arguments.by.as_ref(), question, "address")?;
     let limit = answer(arguments.limit.as_ref(), "How many requests: 10/s, 100/m, 10000/d, …?", "10/s")?;
     let path = answer(arguments.path.as_ref(), "For which paths: /v1, …, or / for all?", "/")?;
     let configuration = Tree::from(configuration(&by, &limit, &path, arguments.shadow)?);
@@ -73,25 +70,20 @@ fn configuration(by: &str, limit: &str, path: &str, is_shadow: bool) -> Result<M
     if !path.starts_with('/') {
         return Err(format!("--path {path:?}: allowed: a path, which begins with /"));
     }
-    let bucket = |name: &str, number: u64| {
+    let bucket = |number: u64| {
         Tree::from(Map::from([
-            ("name", name.into()),
+            ("name", "requests".into()),
             ("algorithm", "token_bucket".into()),
             ("capacity", number.into()),
             ("refill", number.into()),
             ("interval", format!("1{unit}").into()),
         ]))
     };
-    let mut policies = vec![policy(by, path, Some(part), bucket("requests", number), is_shadow)];
+    let mut policies = vec![policy(by, path, Some(part), bucket(number), is_shadow)];
     if !is_verified {
         // A client that sends another value with each request is limited by this.
-        policies.push(policy(
-            if by.ends_with(":address") { "client-address" } else { "address" },
-            path,
-            None,
-            bucket("requests", number.saturating_mul(10)),
-            is_shadow,
-        ));
+        let name = if by.ends_with(":address") { "client-address" } else { "address" };
+        policies.push(policy(name, path, None, bucket(number.saturating_mul(10)), is_shadow));
     }
     let mut configuration = Map::new();
     let comment = "No request waits for Redis longer than `deadline`. Then it is allowed; `deny` and `local` are the other choices.";
@@ -108,17 +100,12 @@ fn policy(by: &str, path: &str, part: Option<Tree>, limit: Tree, is_shadow: bool
         let prefix = path.trim_end_matches('/');
         policy.set("match", Map::from([("path", Map::from([("prefix", prefix.into())]).into())]));
     }
-    policy.set(
-        "subject",
-        vec![part.unwrap_or_else(|| Map::from([("client_address", Map::new().into())]).into())],
-    );
+    let part = part.unwrap_or_else(|| Map::from([("client_address", Map::new().into())]).into());
+    policy.set("subject", vec![part]);
     policy.set("limits", vec![limit]);
     if is_shadow {
-        policy.commented(
-            "mode",
-            vec![String::from("Counts and reports. Remove this line to reject.")],
-            "shadow",
-        );
+        let comment = String::from("Counts and reports. Remove this line to reject.");
+        policy.commented("mode", vec![comment], "shadow");
     }
     policy.into()
 }

@@ -10,11 +10,7 @@ use super::super::Failure;
 /// The error line of Redis, if it is one.
 pub(super) fn line(error: &RedisError) -> Option<String> {
     let code = error.code()?;
-    let line = match error.detail() {
-        Some(detail) => format!("{code} {detail}"),
-        None => code.to_owned(),
-    };
-    Some(line)
+    Some(error.detail().map_or_else(|| code.to_owned(), |detail| format!("{code} {detail}")))
 }
 
 /// Says what went wrong at `place`, and what to do about it.

@@ -105,13 +105,11 @@ struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     fn of(arguments: &Arguments, config: &'a Config) -> Result<Self, Failure> {
         let selection = &arguments.selection;
-        let policy = match selection.policy() {
-            Some(name) => {
-                let found = config.policies.iter().find(|policy| policy.name == name);
-                Some(found.ok_or_else(|| format!("--policy: the configuration has no policy {name:?}"))?)
-            }
-            None => None,
+        let named = |name: &str| {
+            let found = config.policies.iter().find(|policy| policy.name == name);
+            found.ok_or_else(|| format!("--policy: the configuration has no policy {name:?}"))
         };
+        let policy = selection.policy().map(named).transpose()?;
         let tags = match selection.is_open() {
             true => None,
             false => Some(selection.find(config)?.iter().map(|subject| subject.tag().to_vec()).collect()),
