@@ -41,9 +41,9 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
         regions(config, policy, &at, &mut found);
         models(policy, &at, &mut found);
         limits::warnings(policy, &at, &mut found);
-        unverified(config, index, authenticates, &at, &mut found);
+        unverified(config, policy, authenticates, &at, &mut found);
         shadowed(config, index, &at, &mut found);
-        held_permits(config, index, &at, &mut found);
+        held_permits(config, policy, &at, &mut found);
     }
     credentials::warnings(config, &mut found);
     found.extend(limits::notes(config));
@@ -86,19 +86,16 @@ fn conditions(config: &Config) -> Vec<(String, &Condition)> {
         all.extend(each.map(|(place, condition)| (format!("{name}[{place}]"), condition)));
     }
     for (index, policy) in config.policies.iter().enumerate() {
-        all.push((format!("policies[{index}].match"), &policy.matcher));
+        let at = format!("policies[{index}]");
+        all.push((format!("{at}.match"), &policy.matcher));
         for (name, conditions) in [("deny", &policy.deny), ("exempt", &policy.exempt)] {
             let each = conditions.conditions().iter().enumerate();
-            all.extend(
-                each.map(|(place, condition)| (format!("policies[{index}].{name}[{place}]"), condition)),
-            );
+            all.extend(each.map(|(place, condition)| (format!("{at}.{name}[{place}]"), condition)));
         }
         let cases = policy.costs.iter().enumerate();
-        all.extend(cases.map(|(place, (when, _))| (format!("policies[{index}].costs[{place}].when"), when)));
+        all.extend(cases.map(|(place, (when, _))| (format!("{at}.costs[{place}].when"), when)));
         let classes = policy.priority.iter().enumerate();
-        all.extend(
-            classes.map(|(place, (when, _))| (format!("policies[{index}].priority[{place}].when"), when)),
-        );
+        all.extend(classes.map(|(place, (when, _))| (format!("{at}.priority[{place}].when"), when)));
     }
     all
 }
@@ -638,10 +635,10 @@ fn holds_for_all(other: &Policy, policy: &Policy) -> bool {
     other.enforce_percent >= 100 && covers(&other.matcher, &policy.matcher)
 }
 
-fn unverified(config: &Config, index: usize, authenticates: bool, at: &str, found: &mut Vec<Finding>) {
-    let Some(policy) = config.policies.get(index).filter(|policy| policy.mode == Mode::Enforce) else {
+fn unverified(config: &Config, policy: &Policy, authenticates: bool, at: &str, found: &mut Vec<Finding>) {
+    if policy.mode != Mode::Enforce {
         return;
-    };
+    }
     let parts = policy.subject.iter().enumerate();
     let unverified = parts.filter_map(|(place, part)| Some((place, is_unverified(part)?))).next();
     if unverified.is_none() {
@@ -728,8 +725,7 @@ fn is_verified(condition: &Condition) -> bool {
 const SECRET: usize = 16;
 
 /// Requests that are held for a `max_delay` have their permit of a `concurrency` limit already.
-fn held_permits(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
-    let Some(policy) = config.policies.get(index) else { return };
+fn held_permits(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     let permits = |other: &&Policy| !exclude(&other.matcher, &policy.matcher);
     let permits = config.policies.iter().filter(permits).flat_map(|other| &other.tiers.tiers);
     let mut permits = permits.flat_map(|tier| tier.plan.limits().iter().zip(&tier.views));
@@ -762,15 +758,14 @@ fn held_permits(config: &Config, index: usize, at: &str, found: &mut Vec<Finding
 
 fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
     let Some(policy) = config.policies.get(index) else { return };
-    for (name, conditions, done) in [
-        ("deny", &config.deny, "denied"),
-        ("exempt", &config.exempt, "exempt"),
-        ("exempt", &policy.exempt, "exempt"),
+    for (list, conditions, done) in [
+        (String::from("deny"), &config.deny, "denied"),
+        (String::from("exempt"), &config.exempt, "exempt"),
+        (format!("{at}.exempt"), &policy.exempt, "exempt"),
     ] {
-        let own = core::ptr::eq(conditions, &policy.exempt);
         let place = conditions.conditions().iter().position(|condition| covers(condition, &policy.matcher));
         let Some(place) = place else { continue };
-        let list = if own { format!("{at}.{name}[{place}]") } else { format!("{name}[{place}]") };
+        let list = format!("{list}[{place}]");
         let limiter = &policy.name;
         let reason = format!(
             "policy {limiter:?} limits nothing: {list} holds for all of its requests, so they are {done}"

@@ -352,19 +352,15 @@ impl<'a> Asking<'a> {
         let (headers, body) = match &verdict {
             Verdict::Admit(admission) => {
                 let headers = admission.headers.iter();
-                (
-                    headers.map(|header| (header.name.to_owned(), header.value.clone())).collect(),
-                    String::new(),
-                )
+                let headers = headers.map(|header| (header.name.to_owned(), header.value.clone()));
+                (headers.collect(), String::new())
             }
             Verdict::Reject(rejection) => {
                 let reply = rejection.reply(&header);
                 // The answer says the status and the time of a gRPC call by themselves.
                 let headers = reply.headers.into_iter().filter(|(name, _)| !name.starts_with("grpc-"));
-                (
-                    headers.map(|(name, value)| (name.to_owned(), value.into_owned())).collect(),
-                    reply.body.into_owned(),
-                )
+                let headers = headers.map(|(name, value)| (name.to_owned(), value.into_owned()));
+                (headers.collect(), reply.body.into_owned())
             }
         };
         Answer { verdict, headers, body, is_grpc, uncounted, inexact: self.inexact.take() }
