@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::store::Redis;
 use weir::limit::{Ask, Outcome};
 use weir::resp;
-use weir::script::{BadReply, Form, Plan};
+use weir::script::{Form, Plan};
 
 /// Asks on copies of the keys, which have the same hash slot. The number in their names is random: operators in containers often have
 /// the same process id.
@@ -19,8 +19,9 @@ pub fn ask(redis: &mut Redis, plan: &Plan, tag: &[u8], ask: Ask) -> Result<Outco
     let keys = keys(&command);
     let copies: Vec<Vec<u8>> = keys.iter().map(|key| copy_of(key, &mark)).collect();
     let remove: Vec<&[u8]> = [&b"DEL"[..]].into_iter().chain(copies.iter().map(Vec::as_slice)).collect();
-    run(redis, &remove)?;
-    let copied = keys.iter().zip(&copies).try_for_each(|(key, copy)| run(redis, &[b"COPY", key, copy]));
+    redis.ask(&remove)?;
+    let mut copied = keys.iter().zip(&copies);
+    let copied = copied.try_for_each(|(key, copy)| redis.ask(&[b"COPY", key, copy]).map(|_| ()));
     let answer = copied.and_then(|()| {
         let check = |form, out: &mut Vec<u8>| {
             let mut command = Vec::new();
@@ -29,18 +30,7 @@ pub fn ask(redis: &mut Redis, plan: &Plan, tag: &[u8], ask: Ask) -> Result<Outco
         };
         redis.run(check, |reply| plan.outcome(reply))
     });
-    run(redis, &remove).and(answer)
-}
-
-fn run(redis: &mut Redis, words: &[&[u8]]) -> Result<(), Failure> {
-    let command = |_: Form, out: &mut Vec<u8>| {
-        resp::array_header(out, words.len());
-        words.iter().for_each(|word| resp::bulk(out, word));
-    };
-    redis.run(command, |reply| match reply {
-        resp::Reply::Error(line) => Err(BadReply::error(line)),
-        _ => Ok(()),
-    })
+    redis.ask(&remove).and(answer)
 }
 
 /// The keys of a command that runs a script.
