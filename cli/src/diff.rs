@@ -28,11 +28,8 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-struct Change {
-    /// Empty for the configuration as a whole.
-    policy: String,
-    what: String,
-}
+/// The name of a policy, empty for the configuration as a whole; and what is changed of it.
+type Change = (String, String);
 
 /// Fields of a policy that are said in words below.
 const WORDED: &[&str] = &["name", "match", "subject", "limits"];
@@ -83,7 +80,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let ((old, old_text), (new, new_text)) =
         (load_with_text(&arguments.old)?, load_with_text(&arguments.new)?);
     let changes = changes((&old, &old_text), (&new, &new_text));
-    for Change { policy, what } in &changes {
+    for (policy, what) in &changes {
         let line = match (arguments.json, policy.as_str()) {
             (true, _) => {
                 words::json(&serde_json::json!({"policy": policy, "change": words::printable(what)}))
@@ -99,10 +96,9 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
 type Read<'a> = (&'a Config, &'a Value);
 
 fn changes((old, old_text): Read<'_>, (new, new_text): Read<'_>) -> Vec<Change> {
-    let mut changes = Vec::new();
-    for (field, what) in fields(old_text, new_text, &["policies"]) {
-        changes.push(Change { policy: String::new(), what: format!("{field}: {what}") });
-    }
+    let whole = fields(old_text, new_text, &["policies"]).into_iter();
+    let mut changes: Vec<Change> =
+        whole.map(|(field, what)| (String::new(), format!("{field}: {what}"))).collect();
     let order = |of: &Config, other: &Config| {
         let names = of.policies.iter().map(|policy| policy.name.clone());
         names.filter(|name| other.policies.iter().any(|policy| policy.name == *name)).collect::<Vec<_>>()
@@ -110,20 +106,21 @@ fn changes((old, old_text): Read<'_>, (new, new_text): Read<'_>) -> Vec<Change> 
     if order(old, new) != order(new, old) {
         let what =
             String::from("policies: are in another order: the first that denies without Redis decides");
-        changes.push(Change { policy: String::new(), what });
+        changes.push((String::new(), what));
     }
     for policy in &old.policies {
         if !new.policies.iter().any(|other| other.name == policy.name) {
             let what = format!("is gone: {} apply to nobody any more", all_limits(policy));
-            changes.push(Change { policy: policy.name.clone(), what });
+            changes.push((policy.name.clone(), what));
         }
     }
     for policy in &new.policies {
-        let mut add = |what| changes.push(Change { policy: policy.name.clone(), what });
+        let mut add = |what| changes.push((policy.name.clone(), what));
         match old.policies.iter().find(|other| other.name == policy.name) {
             None => add(format!("is new: {}, for each {}", all_limits(policy), subject(policy))),
             Some(before) => {
-                let texts = [old_text, new_text].map(|text| text_of(text, &policy.name));
+                let texts = [old_text, new_text]
+                    .map(|text| named_in(text.get("policies").unwrap_or(&Value::Null), &policy.name));
                 let within = |field: &str| texts.map(|text| text.get(field).unwrap_or(&Value::Null));
                 if format!("{:?}", before.matcher) != format!("{:?}", policy.matcher) {
                     let [is, was] = [policy, before].map(|policy| describe::condition(&policy.matcher));
@@ -158,7 +155,7 @@ fn changes((old, old_text): Read<'_>, (new, new_text): Read<'_>) -> Vec<Change> 
             finding.path.strip_prefix("policies[").and_then(|rest| rest.split(']').next()?.parse().ok());
         let policy = place.and_then(|place: usize| new.policies.get(place));
         let policy = policy.map(|policy| policy.name.clone()).unwrap_or_default();
-        changes.push(Change { policy, what: finding.reason });
+        changes.push((policy, finding.reason));
     }
     changes
 }
@@ -259,11 +256,6 @@ fn closed(value: &Value, is_sent: bool) -> Value {
     }
 }
 
-/// A policy as it is written.
-fn text_of<'a>(text: &'a Value, name: &str) -> &'a Value {
-    named_in(text.get("policies").unwrap_or(&Value::Null), name)
-}
-
 /// The object of this name in a list.
 fn named_in<'a>(list: &'a Value, name: &str) -> &'a Value {
     let found = list.as_array().into_iter().flatten().find(|of| of.get("name").is_some_and(|of| of == name));
@@ -288,9 +280,8 @@ fn limits(old: &Policy, new: &Policy, written: [&Value; 2], add: &mut impl FnMut
             None => add(format!("limit {name} is new: {words}")),
             Some((_, other, was)) if limit != other => {
                 let [now, before] = [*limit, *other].map(overdraft);
-                let is_alike = unit(limit) == unit(other);
                 let how = match (now <= before && fits(view, was), before <= now && fits(was, view)) {
-                    _ if !is_alike => "is another one",
+                    _ if unit(limit) != unit(other) => "is another one",
                     (true, true) => "is another one",
                     (true, false) => "is tighter",
                     (false, true) => "is looser",
