@@ -2,6 +2,8 @@
 //! Dates as texts, in logs and in output. Days, months, time zones and leap seconds are `jiff`'s: it is maintained, exact to the
 //! nanosecond, checks each field of a date, and reads both the dates of RFC 3339 and those of a pattern.
 
+use core::ops::RangeInclusive;
+
 use jiff::Timestamp;
 use jiff::fmt::strtime;
 use jiff::fmt::temporal::DateTimePrinter;
@@ -25,6 +27,11 @@ pub(super) fn time(text: &str) -> Result<Micros, String> {
             "a day such as 2026-11-01, which begins at 0:00 UTC, or a time such as 2026-11-01T12:00:00Z",
         )
     })
+}
+
+/// Reads, for an argument, a duration within these bounds. `allowed` says which they are.
+pub(super) fn duration(text: &str, bounds: RangeInclusive<Micros>, allowed: &str) -> Result<Micros, String> {
+    weir::config::duration(text).filter(|span| bounds.contains(span)).ok_or_else(|| allowed.to_owned())
 }
 
 /// Reads `10/Oct/2000:13:55:36 -0700`, the time of nginx and Apache.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::journal::{Id, backwards, denied_at, empty, prefix};
 use super::region::InRegion;
 use super::store::{Entry, Place, Redis};
-use super::{Ended, Failure, Found, config, date, print, words};
+use super::{Ended, Failure, Found, date, print, words};
 use weir::policy::key;
 use weir::time::Micros;
 
@@ -50,8 +50,7 @@ pub(super) struct Arguments {
 }
 
 fn since(text: &str) -> Result<Micros, String> {
-    let found = config::duration(text).filter(|span| *span > Micros::ZERO);
-    found.ok_or_else(|| String::from("allowed is a duration such as 90s, 10m or 1h"))
+    date::duration(text, Micros(1)..=Micros(u64::MAX), "allowed is a duration such as 90s, 10m or 1h")
 }
 
 /// Counts, and prints the subjects with the most.

@@ -12,7 +12,7 @@ use redis::{
     TlsCertificates,
 };
 
-use super::super::{Failure, tell, words};
+use super::super::{Failure, date, tell, words};
 use super::Redis;
 use weir::time::Micros;
 
@@ -97,9 +97,8 @@ pub(in super::super) struct Login {
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
-    let fits = |of: &Micros| (Micros::from_millis(10)..=Micros::from_secs(60)).contains(of);
-    let found = weir::config::duration(text).filter(fits);
-    found.map(|of| Duration::from_micros(of.0)).ok_or_else(|| String::from("allowed is 10ms to 60s"))
+    let bounds = Micros::from_millis(10)..=Micros::from_secs(60);
+    date::duration(text, bounds, "allowed is 10ms to 60s").map(|of| Duration::from_micros(of.0))
 }
 
 impl Login {

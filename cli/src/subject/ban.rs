@@ -9,11 +9,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::super::store::Place;
-use super::super::{Ended, Failure, Found, failed, print, source, words};
+use super::super::{Ended, Failure, Found, date, failed, print, source, words};
 use super::change::{Change, Expiry, MAX_REASON, Reason, Work};
 use super::state::{LimitState, Record, State, record};
 use super::{Consent, Selection, Subject, also};
-use weir::config::{Config, duration};
+use weir::config::Config;
 use weir::limit::{Limit, MAX_WINDOW, MIN_WINDOW, RetryAfter};
 use weir::policy::{Mode, Policy, key};
 use weir::script::records::{BAN_NAME, BanRecord};
@@ -63,8 +63,8 @@ pub(in super::super) struct UnbanArguments {
 
 /// Reads a duration for which a key may live.
 pub(super) fn span(text: &str) -> Result<Micros, String> {
-    let found = duration(text).filter(|span| (MIN_WINDOW..=MAX_WINDOW).contains(span));
-    found.ok_or_else(|| String::from("allowed is a duration from 1ms to 366d, such as 90s, 15m or 12h"))
+    let allowed = "allowed is a duration from 1ms to 366d, such as 90s, 15m or 12h";
+    date::duration(text, MIN_WINDOW..=MAX_WINDOW, allowed)
 }
 
 fn reason(text: &str) -> Result<String, String> {

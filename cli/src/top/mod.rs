@@ -22,7 +22,7 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 
 use super::journal::prefix;
 use super::store::Place;
-use super::{Ended, Found, config, failed, words};
+use super::{Ended, Found, date, failed, words};
 use app::App;
 use model::{Model, Rate};
 use poll::Sources;
@@ -64,9 +64,8 @@ fn admin(text: &str) -> Result<String, String> {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let fits = |of: &Micros| (Micros::from_millis(100)..=Micros::from_secs(60)).contains(of);
-    let found = config::duration(text).filter(fits).map(|of| Duration::from_micros(of.0));
-    found.ok_or_else(|| String::from("allowed is 100ms to 60s"))
+    let bounds = Micros::from_millis(100)..=Micros::from_secs(60);
+    date::duration(text, bounds, "allowed is 100ms to 60s").map(|of| Duration::from_micros(of.0))
 }
 
 /// Looks, until the operator quits.

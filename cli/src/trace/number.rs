@@ -4,7 +4,6 @@
 use serde_json::Value;
 
 use crate::{Failure, date};
-use weir::config;
 use weir::time::Micros;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +63,8 @@ pub fn micros(name: &str, value: &Value, unit: Unit) -> Result<Micros, Failure> 
 
 /// Reads a duration of the command line: `250ms`.
 pub fn duration(text: &str) -> Result<Micros, Failure> {
-    let most = Micros::from_secs(366 * 86_400);
-    let found = config::duration(text).filter(|duration| *duration <= most);
-    found.ok_or_else(|| {
-        String::from("allowed: a whole number and one of us, ms, s, m, h, d, up to 366d, such as 250ms")
-    })
+    let allowed = "allowed: a whole number and one of us, ms, s, m, h, d, up to 366d, such as 250ms";
+    date::duration(text, Micros::ZERO..=Micros::from_secs(366 * 86_400), allowed)
 }
 
 #[cfg(test)]
