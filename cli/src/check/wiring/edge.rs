@@ -30,11 +30,15 @@ fn manager<'a>(carrier: &Carrier<'a>) -> Option<&'a Node> {
     carrier.around.iter().rev().find(is_manager).copied()
 }
 
+/// True if this node is around the limiter.
+fn is_around(carrier: &Carrier<'_>, node: &Node) -> bool {
+    carrier.around.iter().any(|around| core::ptr::eq(*around, node))
+}
+
 /// True if a filter before the limiter may verify the sender of a request, or if the file does not show the filters before it.
 pub fn authenticates(carrier: &Carrier<'_>) -> bool {
     let Some(manager) = manager(carrier) else { return true };
-    let is_around = |filter: &&Node| carrier.around.iter().any(|around| core::ptr::eq(*around, *filter));
-    let mut before = manager.list("http_filters").iter().take_while(|filter| !is_around(filter));
+    let mut before = manager.list("http_filters").iter().take_while(|filter| !is_around(carrier, filter));
     before.any(|filter| !inside(filter, &verifies).is_empty())
 }
 
@@ -67,16 +71,14 @@ pub fn writes_headers(manager: &Node) -> bool {
 /// The connection manager around a limiter, and the filter of it that has the limiter.
 pub fn chain<'a>(carrier: &Carrier<'a>) -> Option<(&'a Node, &'a Node)> {
     let manager = manager(carrier)?;
-    let is_around = |filter: &&Node| carrier.around.iter().any(|around| core::ptr::eq(*around, *filter));
-    Some((manager, manager.list("http_filters").iter().find(is_around)?))
+    Some((manager, manager.list("http_filters").iter().find(|filter| is_around(carrier, filter))?))
 }
 
 /// True if Envoy uses a limiter now and for all routes. A dump also has listeners that it replaces, or that it has not begun to use.
 pub fn is_in_force(carrier: &Carrier<'_>) -> bool {
     let is_state = |node: &Node| {
-        let is_inside = |state: &Node| carrier.around.iter().any(|around| core::ptr::eq(*around, state));
         let states = ["warming_state", "draining_state", "error_state"];
-        states.iter().any(|name| node.get(name).is_some_and(is_inside))
+        states.iter().any(|name| node.get(name).is_some_and(|state| is_around(carrier, state)))
     };
     !carrier.around.iter().any(|node| node.is_true("disabled") || is_state(node))
 }
@@ -100,10 +102,9 @@ fn listener<'a>(wired: &Wired<'a>) -> Option<&'a Node> {
 
 /// A cors filter behind weir: weir counts what that would answer.
 fn preflights(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
-    let is_around =
-        |filter: &&Node| wired.carrier.around.iter().any(|around| core::ptr::eq(*around, *filter));
     let is_cors = |node: &Node| node.type_name() == "Cors";
-    let mut behind = manager.list("http_filters").iter().skip_while(|filter| !is_around(filter));
+    let filters = manager.list("http_filters").iter();
+    let mut behind = filters.skip_while(|filter| !is_around(wired.carrier, filter));
     if let Some(cors) = behind.find(|filter| !inside(filter, &is_cors).is_empty()) {
         let reason = "weir is before it, so preflight requests use up limits, and a browser shows no rejection to the page";
         let advice = "Move the cors filter before weir";
