@@ -36,12 +36,12 @@ impl Total {
         }
     }
 
-    /// The subjects with which this happened, where they are counted, and what they are.
-    pub const fn heaviest(&self) -> [(Outcome, &Heaviest, &'static str); 3] {
+    /// The subjects that are counted, and what they are.
+    const fn heaviest(&self) -> [(&Heaviest, &'static str); 3] {
         [
-            (Outcome::Rejected, &self.rejected, "most rejected subjects"),
-            (Outcome::Banned, &self.banned, "subjects whose bans rejected most"),
-            (Outcome::Shadow, &self.would_be_rejected, "subjects that would be rejected most (shadow)"),
+            (&self.rejected, "most rejected subjects"),
+            (&self.banned, "subjects whose bans rejected most"),
+            (&self.would_be_rejected, "subjects that would be rejected most (shadow)"),
         ]
     }
 }
@@ -149,7 +149,7 @@ impl Totals {
             writeln!(out, "\napplied to no request: {}", never.join(", "))?;
         }
         for (policy, total) in config.policies.iter().zip(&self.policies) {
-            for (_, subjects, what) in total.heaviest() {
+            for (subjects, what) in total.heaviest() {
                 let top = subjects.top(TOP);
                 if top.is_empty() {
                     continue;

@@ -241,12 +241,11 @@ const fn meaning(outcome: Outcome) -> &'static str {
     }
 }
 
-fn heaviest(total: &Total, outcome: Outcome) -> &Heaviest {
-    let [(_, rejected, _), (_, banned, _), (_, shadow, _)] = total.heaviest();
+const fn heaviest(total: &Total, outcome: Outcome) -> &Heaviest {
     match outcome {
-        Outcome::Banned => banned,
-        Outcome::Shadow => shadow,
-        Outcome::Admitted | Outcome::Delayed | Outcome::Rejected | Outcome::Denied => rejected,
+        Outcome::Banned => &total.banned,
+        Outcome::Shadow => &total.would_be_rejected,
+        Outcome::Admitted | Outcome::Delayed | Outcome::Rejected | Outcome::Denied => &total.rejected,
     }
 }
 
