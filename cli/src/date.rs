@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Dates as texts, in logs and in output. Days, months, time zones and leap seconds are `jiff`'s: it is maintained, exact to the
+//! Dates as texts, in logs and in output, and durations of arguments. Days, months, time zones and leap seconds are `jiff`'s: it is maintained, exact to the
 //! nanosecond, checks each field of a date, and reads both the dates of RFC 3339 and those of a pattern.
 
 use core::ops::RangeInclusive;
@@ -29,7 +29,7 @@ pub(super) fn time(text: &str) -> Result<Micros, String> {
     })
 }
 
-/// Reads, for an argument, a duration within these bounds. `allowed` says which they are.
+/// Reads the duration of an argument. If it is no duration, or outside of `bounds`, the error is `allowed`.
 pub(super) fn duration(text: &str, bounds: RangeInclusive<Micros>, allowed: &str) -> Result<Micros, String> {
     weir::config::duration(text).filter(|span| bounds.contains(span)).ok_or_else(|| allowed.to_owned())
 }

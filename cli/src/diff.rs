@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The name of a policy, empty for the configuration as a whole; and what is changed of it.
+/// The name of a policy, empty for the configuration as a whole; and what has changed.
 type Change = (String, String);
 
 /// Fields of a policy that are said in words below.

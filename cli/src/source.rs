@@ -180,7 +180,7 @@ impl Source {
         }
     }
 
-    /// The end of a command because of these errors.
+    /// Ends a command with a line for each of these errors.
     pub fn refused(&self, findings: &[Finding]) -> Ended {
         let lines: Vec<String> = findings.iter().map(|finding| finding.line(&self.name)).collect();
         Ended::Wrong(lines.join("\n"))

@@ -169,17 +169,20 @@ pub(super) fn json(value: &Value) -> String {
 
 /// Rows as columns of equal width. Columns of these places are numbers, which end at the same place.
 pub(super) fn table<R: AsRef<[String]>>(rows: &[R], numbers: &[usize]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
-        // No formatting of Rust is wider.
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0).min(usize::from(u16::MAX))
-    };
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        let cells = row.as_ref();
+        widths.resize(cells.len().max(widths.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            // No formatting of Rust is wider.
+            *width = cell.chars().count().min(usize::from(u16::MAX)).max(*width);
+        }
+    }
     let line = |row: &R| {
-        let cell = |(column, text): (usize, &String)| {
-            let width = width(column);
+        let cell = |(column, (text, &width)): (usize, (&String, &usize))| {
             if numbers.contains(&column) { format!("{text:>width$}") } else { format!("{text:<width$}") }
         };
-        let cells: Vec<String> = row.as_ref().iter().enumerate().map(cell).collect();
+        let cells: Vec<String> = row.as_ref().iter().zip(&widths).enumerate().map(cell).collect();
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()

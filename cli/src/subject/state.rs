@@ -144,7 +144,7 @@ impl State {
         ignored.into_iter()
     }
 
-    /// The remaining time of its ban, as the filter's script says.
+    /// The remaining time of the subject's ban, as the filter's script says.
     pub fn rest_of_ban(&self) -> RetryAfter {
         self.tiers.first().map_or(RetryAfter::Now, |tier| tier.outcome.ban)
     }
@@ -297,7 +297,7 @@ impl Record {
     }
 }
 
-/// The numbers of the policy's `ban`: first how many denials begin one, and within which time.
+/// The numbers of the policy's `ban`: first how many denials begin a ban, then within which time.
 fn ban_numbers(subject: &Subject<'_>) -> Option<[u64; 5]> {
     subject.plans().find_map(|(_, plan)| Some(plan.ban()?.numbers()))
 }
