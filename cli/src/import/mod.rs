@@ -240,7 +240,7 @@ impl<'a> Object<'a> {
         Some((*place, value))
     }
 
-    /// The class of an Ingress.
+    /// The class that an Ingress or another object names.
     fn class(&self) -> Option<&'a str> {
         let old = self.annotation("kubernetes.io/ingress.class").and_then(|(_, value)| value.text());
         self.root.at(&["spec", "ingressClassName"]).and_then(Node::text).or(old)

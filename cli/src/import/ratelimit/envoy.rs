@@ -406,7 +406,7 @@ fn elsewhere(
         let all = core::iter::once(level).chain(clusters(level));
         read.extend(all.flat_map(|level| lists(level, filter)).map(core::ptr::from_ref));
     }
-    // Limits that are read are below the place that has them, so the walk comes to them later.
+    // The walk shows outer values first, so `read` has a list before the walk comes to it.
     document.walk(&mut |node| {
         read.extend(settings(node).and_then(|node| node.get("rate_limits")).map(core::ptr::from_ref));
         let hosts = node.each("virtual_hosts");
@@ -622,8 +622,8 @@ fn of_host(
 /// A limit, whether it is not one of routes and virtual hosts and differs there, and its domain.
 type Meaning = (Value, bool, Option<String>);
 
-/// The limits that hold for a route: of the closest `RateLimitPerRoute`, of the filter, or else its own and those of its virtual host. With
-/// them, true if they are not those of routes and virtual hosts, and the domain that the route asks for, if it is not the filter's.
+/// The limits that hold for a route: of the closest `RateLimitPerRoute`, of the filter, or else its own and those of its virtual host.
+/// Also returns whether they are other limits than those of routes and virtual hosts, and the route's domain if it is not the filter's.
 fn limits_of<'a>(
     route: &'a Node,
     levels: &Levels<'a>,
@@ -703,8 +703,8 @@ fn per_route<'a>(level: &'a Node, filter: &Filter<'_>) -> Option<(&'a Node, bool
     own.or_else(|| configs.iter().find_map(of))
 }
 
-/// The tests of a route's `match`: for its own limits, and for those of the routes after it. It takes no requests from these with a
-/// condition that weir does not know.
+/// The tests of a route's `match`: the requests for its own limits, and those that it takes from the routes after it. If it has a condition
+/// that weir does not know, it takes none.
 pub fn route_test(route: &Node, file: usize, notes: &mut Notes) -> (Test, Test) {
     let (mut test, mut is_exact) = (Test::Always, true);
     let Some(node) = route.get("match") else { return (Test::Always, Test::Always) };
