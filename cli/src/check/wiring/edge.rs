@@ -240,7 +240,7 @@ fn header_with_hyphen(config: &Config) -> Option<&str> {
     parts.chain(conditions).chain(costs).find(|name| name.contains('-'))
 }
 
-/// Where the policies take values from.
+/// The sources of the values that the policies take.
 fn sources(config: &Config) -> impl Iterator<Item = &Source> {
     let policies = config.policies.iter();
     let parts = policies.flat_map(|policy| policy.parts().map(|(_, part)| part).chain(&policy.tiers.by));
