@@ -120,9 +120,9 @@ fn chosen(condition: &Condition) -> Option<String> {
     }
 }
 
-/// `a` if any value meets the test, `such a` if a short one does: `true`, `1`, `admin`.
+/// `a` if any value meets the test, `such a` if a word does: `true`, `1`, `admin`.
 fn guessed(test: &ValueTest) -> Option<&'static str> {
-    let is_short = |text: &Vec<u8>| text.len() < 8;
+    let is_short = |text: &Vec<u8>| text.len() < GUESSED;
     match test {
         ValueTest::Present => Some("a"),
         ValueTest::Exact(text) if is_short(text) => Some("such a"),
@@ -724,6 +724,9 @@ fn is_verified(condition: &Condition) -> bool {
 /// The length of a value that no client guesses.
 const SECRET: usize = 16;
 
+/// A client guesses a shorter value, because it is a word. A value between both may be a weak secret.
+const GUESSED: usize = 8;
+
 /// Requests that are held for a `max_delay` have their permit of a `concurrency` limit already.
 fn held_permits(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     let permits = |other: &&Policy| !exclude(&other.matcher, &policy.matcher);
@@ -766,9 +769,9 @@ fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
         let place = conditions.conditions().iter().position(|condition| covers(condition, &policy.matcher));
         let Some(place) = place else { continue };
         let list = format!("{list}[{place}]");
-        let limiter = &policy.name;
+        let name = &policy.name;
         let reason = format!(
-            "policy {limiter:?} limits nothing: {list} holds for all of its requests, so they are {done}"
+            "policy {name:?} limits nothing: {list} holds for all of its requests, so they are {done}"
         );
         let advice = format!("Narrow {list}, or remove the policy");
         return found.push(warning(code::SHADOWED_POLICY, format!("{at}.name"), reason, advice));

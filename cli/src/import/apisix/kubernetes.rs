@@ -110,8 +110,8 @@ impl<'a> Cluster<'a, '_> {
     /// A list of plugins as APISIX's object, without those that are off. Of two that have one name, the last counts.
     fn plugins(&mut self, of: &Object<'a>, list: &'a [Node]) -> Node {
         let mut fields: Vec<(String, Place, Node)> = Vec::new();
-        // Its name, and its default.
-        let (flag, is_on) = if of.kind() == "GatewayProxy" { ("enabled", false) } else { ("enable", true) };
+        // The field that turns a plugin on or off, and its default.
+        let (flag, default) = if of.kind() == "GatewayProxy" { ("enabled", false) } else { ("enable", true) };
         for item in list {
             let name = item.text_of("name");
             let (is_limit, place) = (KINDS.contains(&name), item.place_of("name"));
@@ -120,7 +120,8 @@ impl<'a> Cluster<'a, '_> {
                 self.notes.unread(of.file, item, &format!("name {flag} config secretRef"));
             }
             let is_set = item.get(flag).and_then(Node::text_or_number).is_some();
-            if if is_set { !item.is_true(flag) } else { !is_on } {
+            let is_on = if is_set { item.is_true(flag) } else { default };
+            if !is_on {
                 if is_limit {
                     self.note(of, place, name, "it is off, so it is not imported", "");
                 }

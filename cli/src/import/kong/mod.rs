@@ -522,7 +522,8 @@ impl<'a> Gateway<'a> {
         is_it && self.applies(own, route) && all.all(is_first)
     }
 
-    /// The requests of the routes for whose numbers `runs` is true. `are_first`: these routes have a request that others may have, too.
+    /// The requests of the routes for whose numbers `runs` is true. Where Kong does not say which of several routes has a request, these have it
+    /// if `are_first`, otherwise the others.
     fn requests(&self, entries: &[Entry], runs: &dyn Fn(usize) -> bool, are_first: bool) -> Test {
         if self.routes.is_empty() {
             return Test::Always;
