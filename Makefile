@@ -105,9 +105,9 @@ nightly: ## Test everything in full: larger sizes, all cases on both hosts, time
 	@scripts/setup nightly
 	@scripts/test nightly
 
-busy: ## Run `make test` beside processes that burn the cores, and one that stops all tests for two seconds now and then; TIMES=3
+busy: ## Run `make test` beside processes that burn the cores, and one that stops all tests for two seconds now and then; TIMES=3; ONLY=envoys
 	@scripts/setup test
-	@TIMES=$(TIMES) scripts/busy scripts/test
+	@TIMES=$(TIMES) scripts/busy scripts/test $(ONLY)
 
 chaos: ## Inject faults into Envoy, Redis and the network under load, judge times too; HOST=wasm|native; writes target/chaos/summary.json
 	@scripts/setup e2e
