@@ -82,7 +82,7 @@ impl Sentinel {
         let set = ["SENTINEL", "SET", "weir", "down-after-milliseconds", &span];
         assert_eq!(call(&mut connection, &set), "+OK\r\n");
         // It replaces no primary for half a minute after its machine stood still for two seconds. Redis before 7.0 cannot be told otherwise.
-        call(&mut connection, &["SENTINEL", "DEBUG", "TILT-TRIGGER", "60000"]);
+        call(&mut connection, &["SENTINEL", "DEBUG", "TILT-TRIGGER", "60000", "TILT-PERIOD", "1000"]);
     }
 
     /// Waits until the primary that it tells others is not this one any more.

@@ -106,6 +106,8 @@ fn faults() -> Vec<Fault> {
         Fault {
             strike: Redis::freeze,
             limiter: hasty,
+            // On a slow machine a connection that the dynamic module opens anew gets no answer to its login, either.
+            also: &["breaker_open", "refused"],
             ..fault("timeout", "no answer within `store.deadline`")
         },
         Fault {
@@ -260,7 +262,7 @@ fn faults_of_redis_proxy() -> Vec<Fault> {
             strike: Redis::freeze,
             limiter: hasty,
             envoy: |template| template.with("op_timeout: 0.04s", "op_timeout: 5s"),
-            // On a slow machine a connection that the dynamic module opens anew gets no answer to its login, either.
+            // As above.
             also: &["breaker_open", "refused"],
             ..cluster_fault("timeout", "no answer within `store.deadline`")
         },

@@ -375,6 +375,7 @@ fn sentinels_lead_to_the_primary() {
     fs::write(folder.path().join("weir.yaml"), CONFIG).expect("a file");
     let sentinel = Sentinel::start(&nodes[0]);
     sentinel.knows(2);
+    sentinel.waits(20_000);
     let url = format!("redis://{}", sentinel.address());
     succeeds(&mut inspect(folder.path(), &url, &[]));
     succeeds(&mut inspect(folder.path(), &url, &["--sentinel", "weir"]));
@@ -385,6 +386,7 @@ fn sentinels_lead_to_the_primary() {
     let file = folder.path().join("weir.yaml").display().to_string();
     let ban = ["ban", &file, "--subject", "{login|ann}", "-y", "--redis", &url].map(str::to_owned);
     assert_eq!(run(&mut command(&ban)).0, 0);
+    sentinel.waits(500);
     nodes[0].stop();
     sentinel.has_left(nodes[0].address());
     eventually("the new primary to be reached", || (run(&mut command(&ban)).0 == 0).then_some(()));
