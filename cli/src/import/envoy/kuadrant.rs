@@ -45,9 +45,9 @@ fn policy(name: &str, level: &Node, node: &Node, is_tokens: bool, writer: &mut W
         writer.unread(when, "predicate selector operator value");
         let predicate = predicate(when);
         let predicate = predicate.as_str();
-        match predicate.split("&&").map(test).collect::<Option<Vec<_>>>() {
-            Some(tests) => {
-                requests = tests.into_iter().fold(requests, Test::and);
+        match condition(predicate) {
+            Some(test) => {
+                requests = requests.and(test);
                 differences(when, "predicate", predicate, writer);
             }
             None => {
@@ -201,13 +201,29 @@ fn differences(of: &Node, field: &str, expression: &str, writer: &mut Writer<'_>
     }
 }
 
-/// A comparison, such as `request.method == 'GET'` or `!request.path.startsWith('/internal')`.
+/// Comparisons, joined by `||` and `&&`.
+fn condition(expression: &str) -> Option<Test> {
+    let all = |all: &str| all.split("&&").try_fold(Test::Always, |all, one| Some(all.and(test(one)?)));
+    Some(Test::any_of(expression.split("||").map(all).collect::<Option<Vec<_>>>()?))
+}
+
+/// A comparison, or one with each value of a list, such as `!(request.method in ['GET', 'HEAD'])`.
 fn test(expression: &str) -> Option<Test> {
     let inner = expression.trim_start_matches(|next: char| next == '!' || next.is_whitespace());
     let signs = expression.strip_suffix(inner).unwrap_or_default().matches('!').count();
-    if signs > 0 {
-        return test(inner).map(|test| if signs % 2 == 1 { test.negated() } else { test });
-    }
+    let within = inner.strip_prefix('(').and_then(|rest| rest.trim_end().strip_suffix(')'));
+    let inner = within.unwrap_or(inner);
+    let in_list = |(field, list): (&str, &str)| {
+        let values = list.trim().strip_prefix('[')?.strip_suffix(']')?.split(',');
+        let each = values.map(|value| comparison(&format!("{field} == {value}")));
+        Some(each.collect::<Option<Vec<_>>>().map(Test::any_of))
+    };
+    let test = inner.split_once(" in ").and_then(in_list).unwrap_or_else(|| comparison(inner))?;
+    Some(if signs % 2 == 1 { test.negated() } else { test })
+}
+
+/// A comparison, such as `request.method == 'GET'` or `request.path.startsWith('/internal')`.
+fn comparison(expression: &str) -> Option<Test> {
     let body = r#"^\s*requestBodyJSON\(\s*['"]/([A-Za-z_]\w*)['"]\s*\)\s*(==|!=)\s*['"]([^'"]*)['"]\s*$"#;
     if let Some(found) = Regex::new(body).ok()?.captures(expression) {
         let [path, sign, text] = [1, 2, 3].map(|group| found.get(group).map_or("", |of| of.as_str()));
@@ -219,6 +235,9 @@ fn test(expression: &str) -> Option<Test> {
     let get = |group| found.get(group).map(|of| of.as_str());
     let (field, text) = (get(1)?, get(5)?.to_owned());
     let is_prefix = get(4).is_some();
+    if is_prefix != expression.trim_end().ends_with(')') {
+        return None;
+    }
     let test = match (field, get(2)) {
         ("request.method", None) if !is_prefix => header_is(":method", "exact", &text),
         ("request.host", None) if !is_prefix && text.contains(':') => pseudo_header("host", "exact", &text),
