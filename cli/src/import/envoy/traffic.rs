@@ -230,6 +230,10 @@ impl Rule<'_> {
         let name = of.text_of("name");
         let (header, kind) = (name.to_ascii_lowercase(), of.text_of("type"));
         if kind == "Distinct" {
+            if of.is_true("invert") {
+                let why = "Envoy Gateway refuses it with `type: Distinct`, so it counts as not set";
+                writer.note(of, "invert", why, "Correct it");
+            }
             let source = match field {
                 "header" => header_source(name),
                 _ => Some(Source::Value(field, Map::from([("name", name.into())]))),
