@@ -50,6 +50,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         names: Vec::new(),
         made: Vec::new(),
         has_gateways,
+        fails_closed: false,
     };
     let own = traffic::KINDS
         .map(|kind| Test::any_of(objects.iter().flat_map(|object| traffic::replaced(object, kind))));
@@ -57,17 +58,18 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         let limits = ["BackendTrafficPolicy", "RateLimitPolicy", "TokenRateLimitPolicy"];
         limits.contains(&kind) || ["ClientTrafficPolicy", "EnvoyGateway"].contains(&kind)
     };
-    let (of_policies, mut others): (Vec<_>, Vec<_>) =
+    let (mut of_policies, mut others): (Vec<_>, Vec<_>) =
         // NGINX Gateway Fabric has a RateLimitPolicy, too.
         objects.into_iter().partition(|object| {
             is_policy(object.kind()) && !object.root.text_of("apiVersion").contains("nginx.org")
         });
     ratelimit::sort(&mut others);
-    let mut fails_closed = false;
+    // It says what the global rules of all policies do without the rate-limit service.
+    of_policies.sort_by_key(|object| object.kind() != "EnvoyGateway");
     for object in of_policies {
         writer.file = object.file;
         match object.kind() {
-            "EnvoyGateway" => fails_closed |= traffic::fails_closed(object.root, &mut writer),
+            "EnvoyGateway" => writer.fails_closed |= traffic::fails_closed(object.root, &mut writer),
             "ClientTrafficPolicy" => traffic::note_headers(object.root, &mut writer),
             "BackendTrafficPolicy" => traffic::import(object.root, &own, &mut writer),
             _ => kuadrant::import(object.root, &mut writer),
@@ -84,12 +86,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             "filter local_ratelimit, BackendTrafficPolicy, RateLimitPolicy or TokenRateLimitPolicy with a limit",
         ));
     }
-    let mut configuration = Map::new();
-    if fails_closed {
-        let store = Map::from([("on_failure", "deny".into())]);
-        configuration.commented("store", vec![String::from("failClosed")], store);
-    }
-    configuration.set("policies", policies);
+    let configuration = Map::from([("policies", policies.into())]);
     Ok(Imported { configuration, files: names, notes })
 }
 
@@ -103,6 +100,8 @@ struct Writer<'a> {
     made: Vec<Map>,
     /// Several Gateways have policies of their own.
     has_gateways: bool,
+    /// Envoy Gateway denies requests without the rate-limit service.
+    fails_closed: bool,
 }
 
 impl Writer<'_> {

@@ -332,6 +332,9 @@ fn policy(name: &str, rule: &Rule<'_>, is_local: bool, requests: &Test, writer: 
     } else {
         own.set("algorithm", "fixed_window").set("limit", units.max(1)).set("window", window);
         made.set("limits", vec![Tree::from(own)]);
+        if writer.fails_closed {
+            made.set("on_failure", "deny");
+        }
         cost(rule.node, &mut made, writer);
     }
     let mut response = Map::new();
