@@ -304,8 +304,8 @@ impl Notes {
 const NO_LIMITS: &str = "include_vh_rate_limits includeVhRateLimits managedFields status kubectl.kubernetes.io/last-applied-configuration";
 
 /// Words for limits of requests, without what separates their parts.
-const LIMITS: &str = "ratelimit quotapolicy planpolicy limitcount limitreq limitconn limitrps limitrpm requestlimit throttl inflightreq \
-    serviceprotection adaptiveconcurrency";
+const LIMITS: &str = "ratelimit limitador quotapolicy planpolicy limitcount limitreq limitconn limitrps limitrpm requestlimit throttl \
+    inflightreq serviceprotection adaptiveconcurrency";
 
 /// The ends of annotations that name what a controller runs: the plugins of Kong, a configuration of APISIX's plugins, the middlewares of
 /// Traefik, the policies of NGINX Inc.
@@ -364,6 +364,9 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
     let instead = match what {
         "BackendTrafficPolicy" | "RateLimitPolicy" | "TokenRateLimitPolicy" => {
             "Import it with `weir import envoy`"
+        }
+        "Limitador" => {
+            "Kuadrant writes the limits of its policies into it: import the policies, and write its other limits by hand"
         }
         _ if what.starts_with("konghq.com/") => "Import it with `weir import kong`",
         _ if what.starts_with("nginx.ingress.") => {
