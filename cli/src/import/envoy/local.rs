@@ -19,7 +19,8 @@ use crate::tree::{Map, Tree};
 
 /// The fields of the filter that are imported, or that weir handles in its own way.
 const KNOWN: &str = "@type stat_prefix status token_bucket filter_enabled filter_enforced enable_x_ratelimit_headers response_headers_to_add \
-    descriptors rate_limits stage always_consume_default_token_bucket local_rate_limit_per_downstream_connection local_cluster_rate_limit";
+    descriptors rate_limits stage always_consume_default_token_bucket local_rate_limit_per_downstream_connection local_cluster_rate_limit \
+    rate_limited_as_resource_exhausted=true";
 
 const TYPE: &str = "LocalRateLimit";
 
@@ -31,6 +32,8 @@ struct Own<'a> {
     config: Option<&'a Node>,
     requests: Test,
     name: String,
+    /// Several routes, virtual hosts or tables have these settings, each with a bucket of its own.
+    is_each: bool,
 }
 
 /// The filters and settings of one document of Envoy, or of one EnvoyFilter of Istio.
@@ -91,7 +94,8 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
     for (patch, requests) in patches.iter().zip(requests) {
         if let (Some(found), Some(filter)) = (all.get_mut(patch.object), patch.filter) {
             let name = found.name.to_owned();
-            found.own.push(Own { filter, config: patch.config, requests, name });
+            let (config, is_each) = (patch.config, patch.is_each);
+            found.own.push(Own { filter, config, requests, name, is_each });
         }
     }
     let rest = |of: &Found<'_>, filter: &str| {
@@ -117,14 +121,14 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
                 let why = "the filter is disabled where a route has no settings of its own, so its own are not imported";
                 writer.note(filter, "token_bucket", why, "");
             } else if is_new(filter, &rest, root) {
-                policy(filter, name, &rest, writer);
+                policy(filter, name, &rest, false, writer);
             }
         }
-        for Own { config, requests, name, .. } in own {
+        for Own { config, requests, name, is_each, .. } in own {
             let Some(config) = config else { continue };
             writer.notes.read(config);
             if is_new(config, &requests, root) {
-                policy(config, &name, &requests, writer);
+                policy(config, &name, &requests, is_each, writer);
             }
         }
     }
@@ -361,7 +365,7 @@ fn of_table<'a>(
                 } else {
                     attribute(["xds", "route_name"], "exact", &name)
                 };
-                own.push(Own { filter, config, requests, name });
+                own.push(Own { filter, config, requests, name, is_each: false });
             }
         }
         let level = own.len();
@@ -370,14 +374,14 @@ fn of_table<'a>(
             let routes = own.iter().take(level).skip(above);
             let requests = attribute(["xds", "virtual_host_name"], "exact", &name);
             let requests = requests.and(filters.rest(routes, filter));
-            own.push(Own { filter, config, requests, name });
+            own.push(Own { filter, config, requests, name, is_each: false });
         }
     }
     let level = own.len();
     let table = table.filter(|_| !hosts.is_empty());
     for (filter, config) in table.map(|table| all_settings(table, filters, notes)).unwrap_or_default() {
         let requests = filters.rest(own.iter().take(level), filter);
-        own.push(Own { filter, config, requests, name: String::from("routes") });
+        own.push(Own { filter, config, requests, name: String::from("routes"), is_each: false });
     }
     own
 }
@@ -394,6 +398,8 @@ struct Patch<'a> {
     host: &'a str,
     route: &'a str,
     scope: Scope,
+    /// It may be for several routes, virtual hosts or tables.
+    is_each: bool,
 }
 
 fn patch<'a>(
@@ -422,11 +428,19 @@ fn patch<'a>(
     if !has_none {
         note_patched(node, file, writer.notes);
     }
-    let host = node.at(&["match", "routeConfiguration", "vhost"]);
+    let table = node.at(&["match", "routeConfiguration"]);
+    let host = table.and_then(|table| table.get("vhost"));
     let route = if scope.is_new { Some(value) } else { host.and_then(|host| host.get("route")) };
     let (host, route) = if is_host { (Some(value), None) } else { (host, route) };
-    let [host, route] = [host, route].map(|of| of.map(|of| of.text_of("name")).unwrap_or_default());
-    let new = Patch { object, rank: rank(node), filter: None, config: None, host, route, scope };
+    let [table, host, route] =
+        [table, host, route].map(|of| of.map(|of| of.text_of("name")).unwrap_or_default());
+    let rank = rank(node);
+    let is_each = match rank {
+        0 => host.is_empty() || route.is_empty() && !scope.is_new,
+        1 => host.is_empty() && !scope.is_new,
+        _ => table.is_empty(),
+    };
+    let new = Patch { object, rank, filter: None, config: None, host, route, scope, is_each };
     let settings = own.into_iter().map(|(filter, config)| (filter, config, Test::Always));
     let inner = inner.into_iter().map(|own| (own.filter, own.config, own.requests));
     for (filter, config, requests) in settings.chain(inner) {
@@ -469,7 +483,7 @@ fn selected(patches: &[Patch<'_>], all: &[Found<'_>], filters: &Filters<'_>) -> 
     patches.iter().enumerate().map(requests).collect()
 }
 
-fn policy(config: &Node, name: &str, requests: &Test, writer: &mut Writer<'_>) {
+fn policy(config: &Node, name: &str, requests: &Test, is_each: bool, writer: &mut Writer<'_>) {
     writer.unread(config, KNOWN);
     note_unreadable(writer.notes, writer.file, config);
     for field in ["descriptors", "rate_limits"] {
@@ -512,6 +526,10 @@ fn policy(config: &Node, name: &str, requests: &Test, writer: &mut Writer<'_>) {
     if config.get("local_cluster_rate_limit").is_none() {
         let instead = "Multiply it by the number of Envoys if it was meant for one of them";
         writer.note(config, "token_bucket", why, instead);
+    }
+    if is_each {
+        let why = "each route, virtual host or table of this patch has a bucket of its own in Envoy, and in the policy they count together";
+        writer.note(config, "token_bucket", why, "Give what Envoy has (`/config_dump`)");
     }
     note_others(config, writer);
     let mut made = writer.policy(config, name, requests);
@@ -584,5 +602,5 @@ fn interval(bucket: &Node) -> Option<String> {
             seconds.checked_mul(1_000)?.checked_add(nanos / 1_000_000)?
         }
     };
-    Some(duration(u128::from(millis) * 1_000))
+    (millis > 0).then(|| duration(u128::from(millis) * 1_000))
 }
