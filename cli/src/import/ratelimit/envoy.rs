@@ -524,6 +524,10 @@ fn of_host(
 ) {
     let file = levels.file;
     let routes = levels.host.each("routes");
+    if levels.host.get("matcher").is_some() && !levels.host.each("rate_limits").is_empty() {
+        let why = "weir does not read the matcher that chooses the route, so the limits of this virtual host are not imported for its routes";
+        notes.field(file, levels.host, "matcher", why, "Write the policies by hand");
+    }
     // A limit means the same at each place, unless it has a stage, a cost or another domain.
     let limits: Vec<Vec<(&Node, Meaning)>> = routes
         .iter()
