@@ -562,11 +562,22 @@ fn of_host(
         let requests = domain.clone().and(requests_of(&tests, has_it));
         notes.unread(file, limit, "actions stage limit apply_on_stream_done hits_addend");
         // Envoy reads stages only in the limits of routes and virtual hosts, and costs only elsewhere.
-        let has_stage = levels.filter.node.is_some() && !is_embedded;
-        if has_stage && limit.get("stage").and_then(number).unwrap_or(0) != levels.filter.stage {
-            let why = "the filter has another stage, so it does not send this descriptor";
-            note(notes, file, limit, "stage", why, "");
-            continue;
+        let stage = limit.get("stage").and_then(number).unwrap_or(0);
+        if !is_embedded && stage != levels.filter.stage {
+            if levels.filter.node.is_some() {
+                let why = "the filter has another stage, so it does not send this descriptor";
+                note(notes, file, limit, "stage", why, "");
+                continue;
+            }
+            let why = "the file has no filter, so the descriptors of all stages are imported";
+            note(
+                notes,
+                file,
+                limit,
+                "stage",
+                why,
+                "Remove those of the stages that your filter does not have",
+            );
         }
         if limit.get("limit").is_some() {
             let why = "a limit that Envoy sends in place of the service's is not read";
