@@ -883,12 +883,13 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
         "" => default.to_owned(),
         key => key.to_owned(),
     };
-    let fixed = |test| Source::Fixed(Some(value.text_of("descriptor_value").to_owned()), test);
+    let named = |name: &str| Some(value.text_of(name)).filter(|text| !text.is_empty());
+    let fixed = |test| Some(Source::Fixed(Some(named("descriptor_value")?.to_owned()), test));
     let inverts = value.truth("expect_match") == Some(false);
     let expected = |test: Test| if inverts { test.negated() } else { test };
     let (action, known) = ACTIONS.into_iter().find(|(name, _)| is_called(kind, name)).unwrap_or_default();
     let made = match action {
-        "generic_key" => Some((key("generic_key"), fixed(Test::Always))),
+        "generic_key" => fixed(Test::Always).map(|source| (key("generic_key"), source)),
         "remote_address" => Some((String::from("remote_address"), Source::Address(Address::Whole))),
         "masked_remote_address" => {
             let bits =
@@ -902,14 +903,17 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
         }
         "request_headers" => header_source(value.text_of("header_name")).map(|source| (key(""), source)),
         "header_value_match" => {
-            all_of(value, "headers", header_test).map(|test| (key("header_match"), fixed(expected(test))))
+            let source = all_of(value, "headers", header_test).and_then(|test| fixed(expected(test)));
+            source.map(|source| (key("header_match"), source))
         }
-        "query_parameter_value_match" => all_of(value, "query_parameters", query_test)
-            .map(|test| (key("query_match"), fixed(expected(test)))),
-        "query_parameters" => {
-            let name = Map::from([("name", value.text_of("query_parameter_name").into())]);
-            Some((key(""), Source::Value("query", name)))
+        "query_parameter_value_match" => {
+            let source = all_of(value, "query_parameters", query_test).and_then(|test| fixed(expected(test)));
+            source.map(|source| (key("query_match"), source))
         }
+        "query_parameters" => named("query_parameter_name").map(|name| {
+            let source = Source::Value("query", Map::from([("name", name.into())]));
+            (key(""), source)
+        }),
         "metadata"
             if value.get("source").is_none_or(|source| {
                 ["", "DYNAMIC", "0"].contains(&source.text_or_number().unwrap_or_default().as_str())

@@ -32,7 +32,7 @@ fn denominator(node: &Node) -> Option<u64> {
 type Kind = (&'static str, &'static str, fn(&Node) -> bool);
 
 /// Fields of these names have one kind of value, wherever limits are read.
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 5] = [
     (
         "always_consume_default_token_bucket apply_on_stream_done case_sensitive disabled expect_match failure_mode_deny ignore_case \
             include_vh_rate_limits invert_match is_negative_hits local_rate_limit_per_downstream_connection present_match skip_if_absent",
@@ -44,6 +44,9 @@ const KINDS: [Kind; 4] = [
         "a whole number",
         |value| number(value).is_some(),
     ),
+    ("descriptor_key descriptor_value domain header_name query_parameter_name regex", "a string", |value| {
+        value.text().is_some()
+    }),
     ("denominator", "HUNDRED, TEN_THOUSAND or MILLION", |value| denominator(value).is_some()),
     ("actions headers query_parameters rate_limits routes virtual_hosts", "a list", |value| {
         !matches!(value.content, Content::Scalar(_))
