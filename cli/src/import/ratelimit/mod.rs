@@ -21,7 +21,7 @@ use clap::Args;
 
 use super::notes::{Notes, Reader};
 use super::{Imported, Output};
-use crate::document::Node;
+use crate::document::{Content, Node};
 use crate::tree::{Map, Tree};
 pub use entries::Source;
 use envoy::{Descriptor, Filter};
@@ -72,6 +72,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             note_unread(number, root, &mut notes);
             // The service knows no camel case.
             root.retain(&|name| !name.bytes().any(|byte| byte.is_ascii_uppercase()));
+            as_written(root, &file.text);
         });
     }
     let other = arguments.envoy.iter().filter(|path| !arguments.files.contains(path)).cloned();
@@ -89,7 +90,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         .iter()
         .enumerate()
         .flat_map(|(number, file)| {
-            let service = move |root| Service { file: number, name: &file.name, root, text: &file.text };
+            let service = move |root| Service { file: number, name: &file.name, root };
             file.documents.iter().map(service)
         })
         .filter(|service| is_service(service.root))
@@ -218,6 +219,31 @@ fn note_domains(services: &[&Service<'_>], is_asked: bool, notes: &mut Notes) {
 /// True if a document is a configuration of the service.
 fn is_service(root: &Node) -> bool {
     root.get("domain").is_some() || root.get("descriptors").is_some()
+}
+
+/// Gives the strings of the service the text that is written, also of what is a number or a truth value in YAML.
+fn as_written(node: &mut Node, text: &str) {
+    let place = node.place;
+    match &mut node.content {
+        Content::Scalar(value) if value.is_boolean() || value.is_number() => {
+            let is_word = |next: &char| next.is_ascii_alphanumeric() || "+-_.".contains(*next);
+            let line = text.lines().nth(place.line.saturating_sub(1)).unwrap_or_default();
+            let rest: String = line.chars().skip(place.column.saturating_sub(1)).collect();
+            // Before the value may be an anchor and a tag.
+            let mut words =
+                rest.split(' ').skip_while(|word| word.is_empty() || word.starts_with(['&', '!']));
+            let written: String = words.next().unwrap_or_default().chars().take_while(is_word).collect();
+            *value = if written.is_empty() { value.to_string() } else { written }.into();
+        }
+        Content::Scalar(_) => {}
+        Content::List(items) => items.iter_mut().for_each(|item| as_written(item, text)),
+        Content::Object(fields) => {
+            let is_read =
+                |name: &str| super::is_among(name, "domain key value name descriptors rate_limit replaces");
+            let read = fields.iter_mut().filter(|(name, ..)| is_read(name));
+            read.for_each(|(.., value)| as_written(value, text));
+        }
+    }
 }
 
 fn line(node: &Node, name: &str) -> usize {

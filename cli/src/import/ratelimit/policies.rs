@@ -18,26 +18,6 @@ pub struct Service<'a> {
     pub file: usize,
     pub name: &'a str,
     pub root: &'a Node,
-    /// The text of its file.
-    pub text: &'a str,
-}
-
-impl Service<'_> {
-    /// A descriptor's `value`. The service has the text that is written, also of what is a number or a truth value in YAML.
-    fn value(&self, descriptor: &Node) -> String {
-        let Some(value) = descriptor.get("value") else { return String::new() };
-        if let Some(text) = value.text() {
-            return text.to_owned();
-        }
-        let known = value.text_or_number().unwrap_or_default();
-        let is_word = |next: &char| next.is_ascii_alphanumeric() || "+-_.".contains(*next);
-        let line = self.text.lines().nth(value.place.line.saturating_sub(1)).unwrap_or_default();
-        let rest: String = line.chars().skip(value.place.column.saturating_sub(1)).collect();
-        // Before the value may be an anchor and a tag.
-        let mut words = rest.split(' ').skip_while(|word| word.is_empty() || word.starts_with(['&', '!']));
-        let written: String = words.next().unwrap_or_default().chars().take_while(is_word).collect();
-        if written.is_empty() || known.is_empty() { known } else { written }
-    }
 }
 
 pub struct Policies<'a, 'n> {
@@ -188,7 +168,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         hits: Option<u64>,
     ) {
         let Some((entry, rest)) = entries.split_first() else { return };
-        let value = |node: &'a Node| service.value(node);
+        let value = |node: &'a Node| node.text_of("value");
         let mut same: Vec<&'a Node> = Vec::new();
         for node in above.list("descriptors").iter().filter(|node| node.text_of("key") == entry.key) {
             if same.iter().any(|other| value(other) == value(node)) {
@@ -201,7 +181,7 @@ impl<'a, 'n> Policies<'a, 'n> {
             }
         }
         let rank = |node: &&'a Node| match value(node) {
-            text if text.is_empty() => 2,
+            "" => 2,
             text if text.contains('*') => 1,
             _ => 0,
         };
@@ -213,8 +193,8 @@ impl<'a, 'n> Policies<'a, 'n> {
             let mut own = path.clone();
             let shares = node.is_true("share_threshold") || !(text.is_empty() || text.contains('*'));
             let word = match &entry.source {
-                Source::Fixed(Some(own), _) if !shares => own,
-                _ => &text,
+                Source::Fixed(Some(own), _) if !shares => own.as_str(),
+                _ => text,
             };
             own.words.push(if word.is_empty() { entry.key.clone() } else { format!("{}-{word}", entry.key) });
             if text.trim_end_matches('*').contains('*') {
@@ -223,7 +203,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                 let instead = "If yours is older, remove the policy";
                 self.notes.at(service.file, line(node, "value"), &what, why, instead);
             }
-            let test = if text.is_empty() { Ok(entry.source.is_there()) } else { entry.source.is(&text) };
+            let test = if text.is_empty() { Ok(entry.source.is_there()) } else { entry.source.is(text) };
             let test = match test {
                 Ok(test) => test,
                 Err(why) => {
