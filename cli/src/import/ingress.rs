@@ -187,10 +187,12 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             if allows.is_some() { Vec::new() } else { found }
         };
         let server = snippet("server-snippet");
+        limits.rules.extend(ingress.answers());
         limits.rules.extend(snippet("configuration-snippet"));
         limits.rules.extend(of_locations.iter().cloned());
-        if limits.rules.iter().any(|rule| rule.name.starts_with("limit_")) {
-            ingress.note_redirects(&set, &mut notes);
+        let mut rules = limits.rules.iter().chain(&server).chain(&of_servers);
+        if rules.any(|rule| rule.name.starts_with("limit_")) {
+            ingress.note_answers(&set, &mut notes);
             ingress.note_errors(PREFIX, ingress.annotations(), &rejected, &mut notes);
             for map in &maps {
                 let data = map.root.get("data").map(Node::fields).unwrap_or_default();
@@ -255,7 +257,12 @@ impl<'a> Object<'a> {
     }
 
     fn is_true(&self, name: &str) -> bool {
-        self.setting(name).is_some_and(|(_, value)| is_true(&value))
+        self.line_if_true(name).is_some()
+    }
+
+    /// The line of an annotation that is true.
+    fn line_if_true(&self, name: &str) -> Option<usize> {
+        self.setting(name).filter(|(_, value)| is_true(value)).map(|(line, _)| line)
     }
 
     /// True if the controller reads this path as a regular expression, and so all others of its host.
@@ -352,31 +359,50 @@ impl<'a> Object<'a> {
                 .push(self.directive(line, &["limit_req", &format!("zone={zone}"), &burst, "nodelay"]));
             note_replicas(line, &format!("limit-{end}"));
         }
-        let origins = self.setting("cors-allow-origin").map(|(_, origins)| origins);
-        let cors = self.setting("enable-cors").filter(|_| self.is_true("enable-cors"));
-        if let Some((line, _)) =
-            cors.as_ref().filter(|_| origins.is_some_and(|origins| origins.trim() != "*"))
-        {
-            let why =
-                "the controller answers OPTIONS of these origins before it limits, and the policies count it";
-            notes.at(self.file, *line, "enable-cors", why, "Let Envoy's filter cors stand before weir");
-        } else if let Some((line, _)) = cors {
-            let why = "the controller answers OPTIONS before it limits, so the policies do not count it";
-            let instead = "Let Envoy's filter cors stand before weir; else such requests reach the upstream without a limit";
-            notes.at(self.file, line, "enable-cors", why, instead);
-            let answer = vec![self.directive(line, &["return", "204"])];
-            limits.rules.push(self.block(line, &["if", "($request_method", "=", "OPTIONS)"], answer));
-        }
-        for (line, _) in
-            ["temporal-redirect", "permanent-redirect"].iter().filter_map(|name| self.setting(name))
-        {
-            limits.rules.push(self.directive(line, &["return", "301", "/"]));
-        }
         limits
     }
 
-    /// Notes that the controller sends clients without TLS away. `set` is a setting of its ConfigMap.
-    fn note_redirects(&self, set: &dyn Fn(&str) -> Option<String>, notes: &mut Notes) {
+    /// The line of `enable-cors`, and whether it is for all origins.
+    fn cors(&self) -> Option<(usize, bool)> {
+        let origins = self.setting("cors-allow-origin");
+        let is_for_all = origins.is_none_or(|(_, origins)| origins.trim() == "*");
+        self.line_if_true("enable-cors").map(|line| (line, is_for_all))
+    }
+
+    /// The answers that the controller gives before it limits.
+    fn answers(&self) -> Vec<Directive> {
+        let preflight = self.cors().filter(|(_, is_for_all)| *is_for_all).map(|(line, _)| {
+            let answer = vec![self.directive(line, &["return", "204"])];
+            self.block(line, &["if", "($request_method", "=", "OPTIONS)"], answer)
+        });
+        let moved = ["temporal-redirect", "permanent-redirect"].into_iter();
+        let moved = moved.filter_map(|name| self.setting(name));
+        preflight
+            .into_iter()
+            .chain(moved.map(|(line, _)| self.directive(line, &["return", "301", "/"])))
+            .collect()
+    }
+
+    /// Notes requests that the controller answers or passes on before it counts them. `set` is a setting of its ConfigMap.
+    fn note_answers(&self, set: &dyn Fn(&str) -> Option<String>, notes: &mut Notes) {
+        if let Some((line, is_for_all)) = self.cors() {
+            let (why, instead) = if is_for_all {
+                (
+                    "the controller answers OPTIONS before it limits, so the policies do not count it",
+                    "Let Envoy's filter cors stand before weir; else such requests reach the upstream without a limit",
+                )
+            } else {
+                (
+                    "the controller answers OPTIONS of these origins before it limits, and the policies count it",
+                    "Let Envoy's filter cors stand before weir",
+                )
+            };
+            notes.at(self.file, line, "enable-cors", why, instead);
+        }
+        if let Some(line) = self.line_if_true("ssl-passthrough") {
+            let why = "with --enable-ssl-passthrough the controller passes TLS on without reading it, so it limits no request in TLS, and weir does";
+            notes.at(self.file, line, "ssl-passthrough", why, "Remove its policies if that is not meant");
+        }
         let is_on = |name: &str, default: bool| {
             let value = self.setting(name).map(|(_, value)| value).or_else(|| set(name));
             value.map_or(default, |value| is_true(&value))

@@ -102,6 +102,7 @@ fn read(paths: &[PathBuf], number: usize, notes: &mut Notes) -> Result<Vec<File>
         if let Some(place) = file.ignored {
             notes.add(ignored(number, place));
         }
+        file.documents.iter_mut().for_each(name_items);
         let inner: Vec<Node> =
             file.documents.iter().flat_map(|root| unpacked(root, &file.text, number, notes)).collect();
         file.documents.extend(inner);
@@ -157,6 +158,27 @@ fn unpacked(root: &Node, text: &str, number: usize, notes: &mut Notes) -> Vec<No
         }
     }
     found
+}
+
+/// Gives the items of a list such as `IngressList` their kind and version. The API server leaves both out there.
+fn name_items(list: &mut Node) {
+    let Some(kind) = list.text_of("kind").strip_suffix("List").filter(|kind| !kind.is_empty()) else {
+        return;
+    };
+    let own = [("kind", kind.to_owned()), ("apiVersion", list.text_of("apiVersion").to_owned())];
+    let Content::Object(fields) = &mut list.content else { return };
+    for (.., items) in fields.iter_mut().filter(|(name, ..)| name == "items") {
+        let Content::List(items) = &mut items.content else { continue };
+        for item in items {
+            let place = item.place;
+            let Content::Object(fields) = &mut item.content else { continue };
+            for (name, value) in &own {
+                if !value.is_empty() && fields.iter().all(|(field, ..)| field != name) {
+                    fields.push(((*name).to_owned(), place, text(place, value)));
+                }
+            }
+        }
+    }
 }
 
 /// Replaces the merge key `<<` of YAML by the fields that it names, as the readers of Kong, APISIX and Kubernetes do. A field of the object

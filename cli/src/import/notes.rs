@@ -305,7 +305,7 @@ const NO_LIMITS: &str = "include_vh_rate_limits includeVhRateLimits managedField
 
 /// Words for limits of requests, without what separates their parts.
 const LIMITS: &str = "ratelimit limitador quotapolicy planpolicy limitcount limitreq limitconn limitrps limitrpm requestlimit throttl \
-    inflightreq serviceprotection adaptiveconcurrency";
+    inflightreq httpreqrate serviceprotection adaptiveconcurrency";
 
 /// The ends of annotations that name what a controller runs: the plugins of Kong, a configuration of APISIX's plugins, the middlewares of
 /// Traefik, the policies of NGINX Inc.
