@@ -6,7 +6,7 @@ use super::super::test::Test;
 use super::limits::{Body, Excess, Rule, Zone};
 use super::locations::Server;
 use super::others::MAIN;
-use super::variables::{Cases, Part, Variables, note_differences, parts, subject};
+use super::variables::{Cases, Part, Variables, moves, note_differences, parts, subject};
 use crate::tree::{Map, Tree};
 
 /// The longest time for which weir holds a request, in microseconds.
@@ -50,15 +50,19 @@ pub fn policies(
         }
         let scope =
             Scope { number, rule, zone, rules: &rules, uses: &uses, files, has_response: first.is_none() };
-        // Of a key that cannot be told, a skeleton is left.
-        let (cases, unknown) = match variables.cases(zone.key, &scope.server_names(servers), notes) {
-            Ok(cases) => (cases, None),
-            Err(why) => (vec![(Test::Always, parts(zone.key))], Some(why)),
+        let mut unknown = None;
+        let mut key = |name: &str, notes: &mut Notes| {
+            // Of a key that cannot be told, a skeleton is left.
+            variables.cases(zone.key, name, notes).unwrap_or_else(|why| {
+                unknown = Some(why);
+                vec![(Test::Always, parts(zone.key))]
+            })
         };
-        for moved in
-            variables.moving(zone.key).iter().flat_map(|name| rule.moved.iter().map(move |by| (name, by)))
-        {
-            let (name, by) = moved;
+        let has_names = variables.find(zone.key, |name| name == "server_name").is_some();
+        let limited = scope.limited(servers, has_names).into_iter();
+        let limited: Vec<Limited> = limited.map(|(name, test)| (test, key(name, notes))).collect();
+        let moved = variables.find(zone.key, moves);
+        for (name, by) in moved.iter().flat_map(|name| rule.moved.iter().map(move |by| (name, by))) {
             let why = format!(
                 "behind it, nginx counts by another ${name} than the client sends, and weir by that of the client"
             );
@@ -66,7 +70,7 @@ pub fn policies(
                 format!("Change the subject of the policies of {} if clients can choose it", zone.name);
             notes.add(Note::new(by, why, instead));
         }
-        scope.policies(servers, &cases, unknown, &mut names, &mut policies, notes);
+        scope.policies(&limited, unknown, &mut names, &mut policies, notes);
         scope.differences(notes);
     }
     Found { policies, response: first.map(response) }
@@ -119,6 +123,9 @@ fn uses(servers: &[Server<'_>], rules: &[Rule<'_>]) -> Vec<Vec<Vec<usize>>> {
     servers.iter().map(of_server).collect()
 }
 
+/// Requests that have a limit, and the value of the key for each of them.
+type Limited = (Test, Cases);
+
 /// A limit, and what is around it.
 struct Scope<'a> {
     number: usize,
@@ -135,15 +142,13 @@ impl Scope<'_> {
     /// Adds a policy for each text that the key may be.
     fn policies(
         &self,
-        servers: &[Server<'_>],
-        cases: &Cases,
+        limited: &[Limited],
         unknown: Option<String>,
         names: &mut Vec<String>,
         policies: &mut Vec<Tree>,
         notes: &mut Notes,
     ) {
-        let limited = self.limited(servers);
-        if limited.is_never() {
+        if limited.is_empty() {
             return notes.add(Note::new(
                 self.rule.directive,
                 "no request comes to it, so it is not imported",
@@ -151,14 +156,15 @@ impl Scope<'_> {
             ));
         }
         let mut keys: Vec<&Vec<Part>> = Vec::new();
-        for (_, key) in cases.iter().filter(|(_, key)| !key.is_empty()) {
+        for (_, key) in limited.iter().flat_map(|(_, cases)| cases).filter(|(_, key)| !key.is_empty()) {
             if !keys.contains(&key) {
                 keys.push(key);
             }
         }
         let before = names.len();
-        let of = |key: &[Part]| Test::first_match(cases.iter().map(|(test, other)| (test, other == key)));
-        let ends_empty = cases.last().is_some_and(|(_, key)| key.is_empty());
+        let of = |cases: &Cases, key: &[Part]| {
+            Test::first_match(cases.iter().map(|(test, other)| (test, other == key)))
+        };
         for key in &keys {
             // Another use of the zone may have another text, such as the name of another server.
             let subject = subject(key, keys.len() == 1 && self.is_alone());
@@ -171,9 +177,16 @@ impl Scope<'_> {
                 let why = "nginx joins the variables, so that two requests with different variables may have one key; weir keeps them apart, also an empty one from one that is missing";
                 notes.add(Note::new(self.zone.directive, why, ""));
             }
-            let exempt = if keys.len() == 1 && !ends_empty { of(&[]) } else { Test::NEVER };
-            let chosen = if exempt.is_never() { of(key) } else { Test::Always };
-            let matches = limited.clone().and(chosen).and(subject.present);
+            let exempt = match limited {
+                [(_, cases)] if keys.len() == 1 && cases.last().is_some_and(|(_, key)| !key.is_empty()) => {
+                    of(cases, &[])
+                }
+                _ => Test::NEVER,
+            };
+            let chosen = |(test, cases): &Limited| {
+                test.clone().and(if exempt.is_never() { of(cases, key) } else { Test::Always })
+            };
+            let matches = Test::any_of(limited.iter().map(chosen)).and(subject.present);
             if matches.is_never() {
                 continue;
             }
@@ -277,30 +290,23 @@ impl Scope<'_> {
         }
     }
 
-    /// `$server_name` where the limit is used.
-    fn server_names(&self, servers: &[Server<'_>]) -> Cases {
-        let has_rule = |uses: &[Vec<usize>]| uses.iter().any(|block| block.contains(&self.number));
-        let name = |server: &Server<'_>| {
-            let name = server.directive.inner().iter().find(|directive| directive.name == "server_name");
-            let name = name.map(|name| name.argument(0)).unwrap_or_default();
-            let name = name.trim_start_matches('.').to_owned();
-            // A server without a name: the key is empty, and is not counted.
-            (server.hosts.clone(), if name.is_empty() { Vec::new() } else { vec![Part::Text(name)] })
-        };
-        servers
-            .iter()
-            .zip(self.uses)
-            .filter(|(_, uses)| has_rule(uses))
-            .map(|(server, _)| name(server))
-            .collect()
-    }
-
-    fn limited(&self, servers: &[Server<'_>]) -> Test {
-        servers.iter().zip(self.uses).fold(Test::NEVER, |test, (server, uses)| {
+    /// The requests that have this limit; with `has_names` those of each `$server_name` by themselves.
+    fn limited<'s>(&self, servers: &'s [Server<'_>], has_names: bool) -> Vec<(&'s str, Test)> {
+        let mut found: Vec<(&str, Test)> = Vec::new();
+        for (server, uses) in servers.iter().zip(self.uses) {
             let blocks = server.blocks.iter().zip(uses);
             let blocks = blocks.map(|((test, _), block)| (test, block.contains(&self.number)));
-            test.or(server.hosts.clone().and(Test::first_match(blocks)))
-        })
+            let test = server.hosts.clone().and(Test::first_match(blocks));
+            let name = server.directive.inner().iter().find(|directive| directive.name == "server_name");
+            let name = name.map(|name| name.argument(0)).filter(|_| has_names).unwrap_or_default();
+            let name = name.trim_start_matches('.');
+            match found.iter_mut().find(|(other, _)| *other == name) {
+                _ if test.is_never() => {}
+                Some((_, limited)) => *limited = core::mem::replace(limited, Test::NEVER).or(test),
+                None => found.push((name, test)),
+            }
+        }
+        found
     }
 
     fn comment(&self) -> Vec<String> {

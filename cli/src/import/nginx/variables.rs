@@ -108,12 +108,12 @@ impl<'a> Variables<'a> {
         self.geos.get(&name.to_ascii_lowercase()).copied()
     }
 
-    /// The first variable in a string, or in the maps that make it, which changes when nginx sends a request on to another path.
-    pub fn moving(&self, text: &str) -> Option<String> {
+    /// The first variable of this kind in a string, or in the maps that make it.
+    pub fn find(&self, text: &str, is_it: impl Fn(&str) -> bool) -> Option<String> {
         let (mut open, mut seen) = (parts(text), HashSet::new());
         while let Some(part) = open.pop() {
             let Part::Variable(name) = part else { continue };
-            if moves(&name) {
+            if is_it(&name) {
                 return Some(name);
             }
             if let Some(map) = self.map(&name).filter(|_| seen.insert(name)) {
@@ -124,22 +124,22 @@ impl<'a> Variables<'a> {
         None
     }
 
-    /// Returns the value of a string for each request. `server_names` is the value of `$server_name`. If weir has no test for an entry of a
-    /// map, the entry is left out, with a note.
-    pub fn cases(&self, text: &str, server_names: &Cases, notes: &mut Notes) -> Result<Cases, String> {
-        Expansion { variables: self, server_names, notes }.expand(&parts(text), 0)
+    /// Returns the value of a string for each request to a server of this name. If weir has no test for an entry of a map, the entry is left
+    /// out, with a note.
+    pub fn cases(&self, text: &str, server_name: &str, notes: &mut Notes) -> Result<Cases, String> {
+        Expansion { variables: self, server_name, notes }.expand(&parts(text), 0)
     }
 }
 
 /// True if this variable changes when nginx sends a request on to another path.
-fn moves(name: &str) -> bool {
+pub fn moves(name: &str) -> bool {
     ["uri", "document_uri", "args", "query_string"].contains(&name) || name.starts_with("arg_")
 }
 
 /// A string whose variables are replaced.
 struct Expansion<'e, 'a> {
     variables: &'e Variables<'a>,
-    server_names: &'e Cases,
+    server_name: &'e str,
     notes: &'e mut Notes,
 }
 
@@ -154,7 +154,7 @@ impl Expansion<'_, '_> {
             let own = match part {
                 Part::Variable(name) if self.variables.map(name).is_some() => self.map(name, depth)?,
                 Part::Variable(name) if self.variables.geo(name).is_some() => self.geo(name)?,
-                Part::Variable(name) if name == "server_name" => self.server_names.clone(),
+                Part::Variable(name) if name == "server_name" => vec![(Test::Always, text(self.server_name))],
                 Part::Variable(name) if name == "realip_remote_addr" && !self.variables.has_real_ip => {
                     vec![(Test::Always, vec![Part::Variable(String::from("remote_addr"))])]
                 }
@@ -285,11 +285,15 @@ impl Expansion<'_, '_> {
                 let why = "to nginx a value of geo is plain text, so all of these clients have the same one";
                 self.notes.add(Note::new(geo, why, "Write the variable in a `map` of this one"));
             }
-            let text = Some(Part::Text(value.to_owned())).filter(|_| !value.is_empty());
-            cases.push((test, text.into_iter().collect()));
+            cases.push((test, text(value)));
         }
         Ok(cases)
     }
+}
+
+/// A plain string; nothing if it is empty.
+fn text(value: &str) -> Vec<Part> {
+    if value.is_empty() { Vec::new() } else { vec![Part::Text(value.to_owned())] }
 }
 
 /// The networks that make up a range `10.0.0.1-10.0.0.9`.
