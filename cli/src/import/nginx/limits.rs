@@ -114,8 +114,8 @@ pub struct Level<'a> {
     pub internal: bool,
     /// nginx answers here before it limits.
     pub answers: bool,
-    /// The requests that nginx answers at the place to which it sends those of here.
-    pub gone: Vec<Test>,
+    /// The requests that nginx answers at the place to which it sends those of here, with the limits that have counted before.
+    pub gone: Vec<(Test, Self)>,
     /// The directives that give requests another path before these limits.
     moved: Vec<&'a Directive>,
 }
@@ -188,25 +188,31 @@ impl<'a> Level<'a> {
             let why = "nginx applies the limits of its last place to requests for which all keys of the limits here are empty, and weir does not";
             notes.add(Note::new(files, why, "If keys may be empty, write a policy for these requests"));
         }
-        // Where there is a limit, it has counted before.
-        if self.requests.is_empty() && self.connections.is_empty() {
-            self.gone.extend(target.gone);
-        }
         if takes_requests || takes_connections {
-            self.moved.extend(target.moved);
+            self.moved.extend(&target.moved);
             self.moved.extend(place.starts_with('/').then_some(files));
+            let own = Self { gone: Vec::new(), ..self.clone() };
+            self.gone
+                .extend(target.gone.iter().map(|(test, there)| (test.clone(), own.clone().taking(there))));
         }
+        self.taking(&target)
+    }
+
+    /// Returns the settings with the limits of another place, where there are none of the kind here.
+    fn taking(mut self, other: &Self) -> Self {
+        let pages = |own: &Option<Vec<_>>| own.clone().or_else(|| Some(other.error_pages.clone()));
+        let (takes_requests, takes_connections) = self.takes(other);
         if takes_requests {
-            self.requests = target.requests;
-            self.request_status = target.request_status;
-            self.requests_dry = target.requests_dry;
-            self.request_pages = target.request_pages.or_else(|| Some(target.error_pages.clone()));
+            self.requests.clone_from(&other.requests);
+            self.request_status = other.request_status;
+            self.requests_dry = other.requests_dry;
+            self.request_pages = pages(&other.request_pages);
         }
         if takes_connections {
-            self.connections = target.connections;
-            self.connection_status = target.connection_status;
-            self.connections_dry = target.connections_dry;
-            self.connection_pages = target.connection_pages.or(Some(target.error_pages));
+            self.connections.clone_from(&other.connections);
+            self.connection_status = other.connection_status;
+            self.connections_dry = other.connections_dry;
+            self.connection_pages = pages(&other.connection_pages);
         }
         self
     }
@@ -447,13 +453,13 @@ impl<'a> Level<'a> {
 
 /// The requests that a block answers when nginx sends them to this place, after it sent them so often, as far as this is known.
 /// With a path, a page has the method GET unless it is HEAD. `is_wanted` chooses answers by their status.
-fn answered_at(
+fn answered_at<'a>(
     block: &[Directive],
     place: &str,
     depth: usize,
     is_page: bool,
     is_wanted: &dyn Fn(Option<u64>) -> bool,
-) -> Vec<Test> {
+) -> Vec<(Test, Level<'a>)> {
     let path = path_of(place);
     let known = |test: Test| match (place.starts_with('@'), depth) {
         (true, 0) => Some(test),
@@ -464,7 +470,7 @@ fn answered_at(
     };
     let answers = of_block(block).into_iter().filter(|answer| is_wanted(answer.status));
     let requests = answers.filter_map(|answer| known(answer.requests));
-    requests.filter(|test| !test.is_never()).collect()
+    requests.filter(|test| !test.is_never()).map(|test| (test, Level::answering())).collect()
 }
 
 /// The directives `index` in this one.

@@ -344,9 +344,8 @@ fn answered<'a>(
 
 /// Adds requests with their settings, and before them those that the place answers to which nginx sends them.
 fn add<'a>(level: Level<'a>, requests: Test, out: &mut Blocks<'a>) {
-    let gone = level.gone.iter().map(|gone| requests.clone().and(gone.clone()));
-    out.extend(gone.map(|gone| (gone, Level::answering())));
-    let are_all_gone = level.gone.iter().any(|gone| gone.covers(&requests));
+    out.extend(level.gone.iter().map(|(gone, there)| (requests.clone().and(gone.clone()), there.clone())));
+    let are_all_gone = level.gone.iter().any(|(gone, _)| gone.covers(&requests));
     out.extend((!are_all_gone).then_some((requests, level)));
 }
 
