@@ -106,7 +106,9 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
         "keyval" | "keyval_zone" => {
             Some(("weir does not read nginx's key-value zones", "Use overrides or bans of weir"))
         }
-        "js_access" | "js_preread" | "perl" => Some(("a program decides here, which is not read", LUA)),
+        "js_access" | "js_content" | "js_preread" | "perl" => {
+            Some(("a program decides here, which is not read", LUA))
+        }
         "limit_req_zone" | "limit_conn_zone"
             if !around_is("http") && !around_is("stream") && around.is_some() =>
         {

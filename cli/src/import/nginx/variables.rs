@@ -477,7 +477,7 @@ pub fn regex_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<T
     let unsearchable = |why| format!("weir cannot search for it ({why})");
     if variable == "host" {
         // `$host` has small letters only, and weir reads the host as the client writes it.
-        if !ignores_case && needs_capital(pattern) {
+        if !ignores_case && needs(pattern, |next| next.is_ascii_uppercase()) {
             return Ok(Test::NEVER);
         }
         return host_regex(pattern, true).map_err(unsearchable);
@@ -498,13 +498,12 @@ pub fn regex_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<T
     regexes.map(of_value).collect::<Result<Vec<_>, _>>().map(Test::any_of)
 }
 
-/// True if all that an expression finds has a capital: one that is in no class, no name and no part that may be absent.
-fn needs_capital(pattern: &str) -> bool {
-    const OTHERS: &str = r"\\.|\[\^?\]?(?:\\.|[^\]])*\]|\(\?P?[<'][^>']*[>']|\(\?:|[A-Z][*?{]";
+/// True if all that an expression finds has such a capital or colon: one that is in no class, no name and no part that may be absent.
+fn needs(pattern: &str, is_it: fn(char) -> bool) -> bool {
+    const OTHERS: &str = r"\\.|\[\^?\]?(?:\\.|[^\]])*\]|\(\?P?[<'][^>']*[>']|\(\?:|[A-Z:][*?{]";
     let plain = regex_lite::Regex::new(OTHERS).map(|others| others.replace_all(pattern, "").into_owned());
     plain.is_ok_and(|plain| {
-        !["|", "(?", ")?", ")*", "){"].iter().any(|sign| plain.contains(sign))
-            && plain.contains(|next: char| next.is_ascii_uppercase())
+        !["|", "(?", ")?", ")*", "){"].iter().any(|sign| plain.contains(sign)) && plain.contains(is_it)
     })
 }
 
@@ -559,6 +558,7 @@ pub fn equal_test(variable: &str, text: &str) -> Result<Test, String> {
     match (variable, source(variable)) {
         ("uri" | "document_uri", _) => Ok(Test::path(PathTest::Exact(text.to_owned()))),
         ("http_host", _) => Ok(of_request("host", escaped(text))),
+        ("host", _) if text.contains(|next: char| next.is_ascii_uppercase()) => Ok(Test::NEVER),
         ("request_method", _) => Ok(Test::Method(vec![text.to_owned()])),
         (_, Some(Source::Value(field, mut test))) if !text.is_empty() => {
             test.set("exact", text);
@@ -599,6 +599,11 @@ pub fn host_test(name: &str, has_wildcards: bool) -> Test {
 
 /// A test whether this expression of nginx finds something in the host, which may have a dot and a port at its end.
 pub fn host_regex(pattern: &str, ignores_case: bool) -> Result<Test, String> {
+    if needs(pattern, |next| next == ':') && !pattern.contains(r"\[") {
+        return Err(String::from(
+            "to nginx the port is no part of the host, and only an IPv6 address has a `:`",
+        ));
+    }
     let (mut text, mut is_escaped, mut is_class) = (String::new(), false, false);
     for next in pattern.chars() {
         match next {
@@ -646,6 +651,7 @@ pub fn source(variable: &str) -> Option<Source> {
         "args" | "query_string" => attribute(&["request", "query"]),
         "scheme" => attribute(&["request", "scheme"]),
         "ssl_server_name" => attribute(&["connection", "requested_server_name"]),
+        "content_length" | "content_type" => Source::Value("header", named(variable.replace('_', "-"))),
         "ssl_client_s_dn" => Source::Part("tls_subject", Map::new()),
         _ => {
             if let Some(name) = variable.strip_prefix("http_") {
