@@ -50,7 +50,7 @@ const OTHERS: [&str; 5] = [
 
 /// Plugins that answer requests before those that limit: `cors` answers preflights, and the others what they refuse.
 const BEFORE: &str = "cors bot-detection ip-restriction acl opa request-validator jwe-decrypt json-threat-protection xml-threat-protection \
-    injection-protection";
+    injection-protection application-registration konnect-application-auth";
 
 /// Plugins that find consumers, in the order in which they run, and the headers and query parameters in which they look for a credential unless
 /// told otherwise.
@@ -117,6 +117,8 @@ struct Gateway<'a> {
     plugins: Vec<Plugin<'a>>,
     authentication: Vec<Plugin<'a>>,
     before: Vec<Plugin<'a>>,
+    /// The places in `plugins` of those that run for each route.
+    running: Vec<Vec<usize>>,
 }
 
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
@@ -150,6 +152,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     roots.iter().for_each(|(file, root)| gateway.add_services(*file, root));
     roots.iter().for_each(|(file, root)| gateway.add_routes(*file, root, &mut notes));
     roots.iter().for_each(|(file, root)| gateway.add_plugins(*file, root, &mut notes));
+    gateway.running = (0..gateway.routes.len()).map(|route| gateway.running(route)).collect();
     // Kong migrates these formats, in which an expression looks like any other path.
     let is_old = |file: usize| {
         let mut roots = files.get(file).into_iter().flat_map(|file| &file.documents);
@@ -378,7 +381,7 @@ impl<'a> Gateway<'a> {
         let name = plugin.text_of("name");
         if OTHERS.contains(&name) {
             let instead = match name {
-                "ai-rate-limiting-advanced" => "See docs/migration.md for what does the same",
+                "ai-rate-limiting-advanced" => "Write a policy whose `cost` is `usage`, which counts tokens",
                 _ => "Write the policy by hand",
             };
             notes.at(file, plugin.place.line, name, "this plugin is not imported", instead);
@@ -505,21 +508,22 @@ impl<'a> Gateway<'a> {
         Some(self.services.get(number?).and_then(|(_, node)| name_in(node)).unwrap_or("service"))
     }
 
-    /// True if a plugin runs for the requests of a route, which may have to be among those that it counts apart: of the plugins of one kind, Kong
-    /// runs the one that is most particular.
+    /// The plugins that run for the requests of a route: of those of one kind, Kong runs the one that is most particular.
+    fn running(&self, route: usize) -> Vec<usize> {
+        let all = || self.plugins.iter().enumerate().filter(|(_, of)| self.applies(of, route));
+        let of_kind =
+            |kind: &str| all().filter(|(_, of)| of.name() == kind).min_by_key(|(_, of)| of.particular());
+        KINDS.into_iter().filter_map(of_kind).map(|(number, _)| number).collect()
+    }
+
+    /// True if a plugin runs for the requests of a route, which may have to be among those that it counts apart.
     fn runs(&self, plugin: usize, route: usize, apart: Apart) -> bool {
-        let Some(own) = self.plugins.get(plugin) else { return false };
         let is_it = match apart {
             Apart::Nothing => true,
             Apart::Service(of) => of == self.services_of.get(route).copied().flatten(),
             Apart::Route(of) => of == route,
         };
-        let is_same = |of: &Plugin<'_>| of.name() == own.name();
-        let mut all =
-            self.plugins.iter().enumerate().filter(|(_, of)| is_same(of) && self.applies(of, route));
-        let is_first =
-            |(number, of): (usize, &Plugin<'_>)| (of.particular(), number) >= (own.particular(), plugin);
-        is_it && self.applies(own, route) && all.all(is_first)
+        is_it && self.running.get(route).is_some_and(|running| running.contains(&plugin))
     }
 
     /// The requests of the routes for whose numbers `runs` is true. Where Kong does not say which of several routes has a request, these have it
@@ -532,20 +536,26 @@ impl<'a> Gateway<'a> {
             // Kong answers 404 to requests that have no route.
             return Test::any_of(entries.iter().map(|entry| entry.requests.clone()));
         }
-        let class = |entry: &Entry| {
+        // Only those that may have the same requests: each of many routes may have a plugin of its own.
+        let own: Vec<&Entry> = entries.iter().filter(|entry| runs(entry.route)).collect();
+        let is_near = |entry: &&Entry| {
+            // Where it is not known that a route has a request, another's limits stay.
+            runs(entry.route)
+                || !entry.is_partial && own.iter().any(|own| own.requests.overlaps(&entry.requests))
+        };
+        let mut known: Vec<&Entry> = entries.iter().filter(is_near).collect();
+        known.sort_by_cached_key(|entry| entry.order(runs(entry.route) != are_first));
+        let class = |entry: &&Entry| {
             self.routes.get(entry.route).map(|(_, node)| node.text_of(super::CLASS)).unwrap_or_default()
         };
         // Each class has a router of its own.
-        let mut classes: Vec<&str> = entries.iter().map(class).filter(|class| !class.is_empty()).collect();
+        let mut classes: Vec<&str> = known.iter().map(class).filter(|class| !class.is_empty()).collect();
         classes.sort_unstable();
         classes.dedup();
         let of_class = |own: Option<&str>| {
-            let is_own = |entry: &&Entry| own.is_none_or(|own| ["", own].contains(&class(entry)));
-            // Where it is not known that a route has a request, another's limits stay.
-            let known = entries.iter().filter(is_own).filter(|entry| !entry.is_partial || runs(entry.route));
-            let mut known: Vec<&Entry> = known.collect();
-            known.sort_by_cached_key(|entry| entry.order(runs(entry.route) != are_first));
-            Test::first_match(known.into_iter().map(|entry| (&entry.requests, runs(entry.route))))
+            let is_own = |entry: &&&Entry| own.is_none_or(|own| ["", own].contains(&class(entry)));
+            let known = known.iter().filter(is_own);
+            Test::first_match(known.map(|entry| (&entry.requests, runs(entry.route))))
         };
         classes.into_iter().map(Some).map(of_class).reduce(Test::or).unwrap_or_else(|| of_class(None))
     }

@@ -55,7 +55,7 @@ const MAX_COMPARED: usize = 64;
 fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
     let known: Vec<&Entry> = all.iter().filter(|entry| !entry.is_partial).collect();
     for (place, entry) in known.iter().enumerate() {
-        let Reverse((.., headers, priority, _)) = entry.rank;
+        let (Reverse((.., headers, priority, _)), shipped) = (entry.rank, entry.shipped());
         let is_apart = |other: &Entry| {
             let nodes = (routes.get(other.route), routes.get(entry.route));
             matches!(nodes, (Some((_, one)), Some((_, other))) if are_apart(one, other))
@@ -76,7 +76,7 @@ fn note_ties(routes: &[(usize, &Node)], all: &[Entry], notes: &mut Notes) {
                 Some((why, "Let them differ, expressions by their `regex_priority`"))
             }
         } else if before().any(|other| {
-            let is_tried_later = other.rank.0.0 == entry.rank.0.0 && other.shipped() < entry.shipped();
+            let is_tried_later = other.rank.0.0 == entry.rank.0.0 && other.shipped() < shipped;
             is_tried_later && other.requests.overlaps(&entry.requests) && !is_apart(other)
         }) {
             let why = "Kong's router `traditional_compatible` tries it before a route with more conditions, although Kong documents the opposite; \
@@ -232,15 +232,19 @@ fn comparison(text: &str) -> Option<Test> {
     let text = text.trim_matches(|next: char| next.is_whitespace() || ['(', ')'].contains(&next));
     let (field, rest) = text.split_once(char::is_whitespace)?;
     let (operator, value) = rest.trim_start().split_once(char::is_whitespace)?;
-    let value = value.trim_start().strip_prefix('"')?.strip_suffix('"')?;
+    let value = value.trim_start();
+    let raw = value.strip_prefix("r#\"").and_then(|value| value.strip_suffix("\"#"));
+    // The escapes of other strings are those of JSON.
+    let value = raw.map(str::to_owned).or_else(|| serde_json::from_str::<String>(value).ok())?;
     match (field, operator) {
-        _ if value.is_empty() || value.contains(['"', '\\', '%']) => None,
-        ("http.path", "==") => Some(Test::path(PathTest::Exact(value.to_owned()))),
-        ("http.path", "^=") => Some(Test::path(PathTest::Prefix(value.to_owned()))),
-        ("http.path", "~") => Some(Test::path(PathTest::regex(whole(value, false).ok()?))),
-        ("http.host", "==") => Some(host_test(value, false)),
+        _ if value.is_empty() || value.contains(['"', '%']) => None,
+        ("http.path", "==") => Some(Test::path(PathTest::Exact(value))),
+        ("http.path", "^=") => Some(Test::path(PathTest::Prefix(value))),
+        ("http.path", "~") => Some(Test::path(PathTest::regex(whole(&value, false).ok()?))),
+        ("http.host", "==") => Some(host_test(&value, false)),
+        ("http.host", "=^") if value.starts_with('.') => Some(host_test(&format!("*{value}"), true)),
         ("http.method", "==") if !value.contains(|letter: char| letter.is_ascii_lowercase()) => {
-            Some(Test::Method(vec![value.to_owned()]))
+            Some(Test::Method(vec![value]))
         }
         _ => None,
     }
