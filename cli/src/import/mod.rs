@@ -436,6 +436,24 @@ fn are_apart(one: &Node, other: &Node) -> bool {
     !one.is_empty() && !other.is_empty() && one != other
 }
 
+/// True if the files have each parent of an HTTPRoute, and all are Gateways of other controllers than the one whose name begins so.
+fn is_foreign(route: &Object<'_>, all: &[Object<'_>], own: &str) -> bool {
+    let find = |kind: &str, namespace: Option<&str>, name: &str| {
+        let is = |of: &&Object<'_>| of.kind() == kind && of.metadata("name") == name;
+        all.iter().filter(is).find(|of| namespace.is_none_or(|namespace| of.namespace() == namespace))
+    };
+    let is_others = |parent: &Node| {
+        let namespace = Some(parent.text_of("namespace")).filter(|name| !name.is_empty());
+        let namespace = namespace.unwrap_or(route.namespace());
+        let gateway = find("Gateway", Some(namespace), parent.text_of("name"))?;
+        let class = find("GatewayClass", None, gateway.root.at(&["spec", "gatewayClassName"])?.text()?)?;
+        let controller = class.root.at(&["spec", "controllerName"])?.text()?;
+        Some(!controller.starts_with(own))
+    };
+    let parents = route.listed_in_spec("parentRefs");
+    !parents.is_empty() && parents.iter().all(|parent| is_others(parent) == Some(true))
+}
+
 /// Notes each further class of what was made of the objects.
 fn note_classes(made: &[Node], notes: &mut Notes) {
     let mut classes: Vec<&str> = Vec::new();

@@ -350,9 +350,7 @@ fn patched(node: &Node) -> Option<(usize, String)> {
 fn elsewhere(file: usize, line: usize, what: &str) -> Note {
     let instead = match what {
         _ if what.starts_with("konghq.com/") => "Import it with `weir import kong`",
-        _ if what.starts_with("k8s.apisix.apache.org/") => {
-            "Import its ApisixPluginConfig with `weir import apisix`"
-        }
+        _ if what.starts_with("k8s.apisix.apache.org/") => "Import it with `weir import apisix`",
         _ => "If it limits, write the policy by hand",
     };
     let why = "it names what another controller runs, which may limit requests, and this command does not read that";
@@ -374,7 +372,7 @@ fn rest(file: usize, line: usize, what: &str) -> Note {
                 what `kubectl kustomize` prints"
         }
         _ if ["limit-count", "limit-req", "limit-conn"].contains(&what) => {
-            "Import the ApisixRoutes, or what `adc dump` prints, with `weir import apisix`"
+            "Import APISIX's objects, or what `adc dump` prints, with `weir import apisix`"
         }
         _ if what.starts_with("rate-limiting") => {
             "Import the KongPlugins, or what `deck gateway dump` prints, with `weir import kong`; a copy of the plugin needs the plugin's name there"

@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ApisixRoutes, ApisixPluginConfigs and ApisixGlobalRules in the form of APISIX's own file. As in APISIX's ingress controller, each rule is a
-//! route, and has a copy of the plugins of its ApisixPluginConfig, so it counts by itself.
+//! Objects of Kubernetes in the form of APISIX's own file. As in APISIX's ingress controller, each rule of an ApisixRoute and each path of an
+//! Ingress is a route, and has a copy of the plugins of its ApisixPluginConfig, so it counts by itself. Each rule of an HTTPRoute is a service
+//! with the plugins of its PluginConfigs, and its matches are routes.
 
 use super::super::notes::Notes;
-use super::super::{CLASS, Object, note_consumer, object, text};
-use super::{KINDS, OTHERS, note_other};
+use super::super::{CLASS, Object, is_foreign, note_consumer, object, text, texts};
+use super::{KINDS, OTHERS};
 use crate::document::{Content, Node, Place};
 use crate::source::Source as File;
 
 const RULE: &str = "name priority timeout match backends upstreams websocket plugin_config_name plugin_config_namespace plugins authentication";
 const MATCH: &str = "paths methods hosts remoteAddrs exprs filter_func";
-/// An annotation of an Ingress.
+/// The beginning of the annotations of an Ingress, and the one that names its ApisixPluginConfig.
+const PREFIX: &str = "k8s.apisix.apache.org/";
 const CONFIG: &str = "k8s.apisix.apache.org/plugin-config-name";
+
+/// Annotations of an Ingress, and filters of an HTTPRoute, that stand for a plugin.
+const PLUGINS: [(&str, &str); 10] = [
+    ("enable-cors", "cors"),
+    ("enable-csrf", "csrf"),
+    ("http-to-https", "redirect"),
+    ("http-redirect", "redirect"),
+    ("auth-uri", "forward-auth"),
+    ("allowlist-source-range", "ip-restriction"),
+    ("blocklist-source-range", "ip-restriction"),
+    ("auth-type", "key-auth"),
+    ("CORS", "cors"),
+    ("RequestRedirect", "redirect"),
+];
 
 /// The types of `authentication`, each with its field and its plugin.
 const AUTHENTICATION: [(&str, &str); 6] = [
@@ -35,7 +51,8 @@ struct Cluster<'a, 'n> {
 /// Returns a configuration of APISIX's own form for each file; without fields if it has no such objects.
 pub fn standalone(files: &[File], notes: &mut Notes) -> Vec<Node> {
     let all = super::super::objects(files);
-    let configs = all.iter().filter(|object| object.kind() == "ApisixPluginConfig").copied().collect();
+    let is_config = |object: &&Object<'_>| ["ApisixPluginConfig", "PluginConfig"].contains(&object.kind());
+    let configs = all.iter().filter(is_config).copied().collect();
     let mut cluster = Cluster { configs, used: Vec::new(), made: Vec::new(), notes };
     for object in &all {
         match object.kind() {
@@ -48,15 +65,18 @@ pub fn standalone(files: &[File], notes: &mut Notes) -> Vec<Node> {
                 cluster.add(object, "global_rules", &object.name(), &object.name(), plugins);
             }
             "Ingress" => cluster.ingress(object),
-            kind @ ("PluginConfig" | "ApisixConsumer" | "Consumer") => {
-                let is_config = kind == "PluginConfig";
+            "HTTPRoute" if !is_foreign(object, &all, "apisix.apache.org/") => cluster.http_route(object),
+            "HTTPRoutePolicy" => {
+                let why = "it is not read, and may change which requests its routes have";
+                let instead = "Write its `vars` into the `match` of their policies";
+                cluster.note(object, object.root.place, object.kind(), why, instead);
+            }
+            "ApisixConsumer" | "Consumer" => {
                 for item in object.listed_in_spec("plugins") {
                     let (name, place) = (item.text_of("name"), item.place_of("name"));
-                    // Of a PluginConfig, the notes on the rest name the plugins that are imported elsewhere.
-                    if OTHERS.contains(&name) || !is_config && KINDS.contains(&name) {
-                        let note = if is_config { note_other } else { note_consumer };
+                    if OTHERS.contains(&name) || KINDS.contains(&name) {
                         cluster.notes.read(item);
-                        note(object.file, place, name, cluster.notes);
+                        note_consumer(object.file, place, name, cluster.notes);
                     }
                 }
             }
@@ -69,7 +89,7 @@ pub fn standalone(files: &[File], notes: &mut Notes) -> Vec<Node> {
             cluster.add(config, "plugin_configs", &config.name(), &config.name(), plugins);
         }
     }
-    super::super::roots(&cluster.made, &["routes", "plugin_configs", "global_rules"], files.len())
+    super::super::roots(&cluster.made, &["routes", "services", "plugin_configs", "global_rules"], files.len())
 }
 
 /// The class of Ingresses that an object is of. Each class may have a gateway of its own.
@@ -90,17 +110,146 @@ impl<'a> Cluster<'a, '_> {
         self.made.push((of.file, list, object(place, fields)));
     }
 
-    fn ingress(&mut self, of: &Object<'_>) {
-        let Some((place, value)) = of.annotation(CONFIG) else { return };
-        self.notes.read(value);
-        let why = "an Ingress of APISIX is not read, so these plugins are not imported";
-        self.note(of, place, CONFIG, why, "Import what `adc dump` prints");
-        self.used.extend(value.text().and_then(|name| self.config(of.namespace(), name)));
+    fn ingress(&mut self, of: &Object<'a>) {
+        let annotation = |name: &str| of.annotation(&[PREFIX, name].concat());
+        let is_own = of.class().is_some_and(|class| class.contains("apisix"));
+        let config = of.annotation(CONFIG);
+        if !is_own && config.is_none() {
+            return;
+        }
+        let mut plugins = object(of.root.place, Vec::new());
+        let rules = of.listed_in_spec("rules").iter();
+        let paths = rules.flat_map(|rule| {
+            rule.get("http")
+                .map(|http| http.list("paths"))
+                .into_iter()
+                .flatten()
+                .map(move |path| (rule, path))
+        });
+        let paths: Vec<_> = paths.collect();
+        if let Some((place, value)) = config.filter(|_| !paths.is_empty()) {
+            self.notes.read(value);
+            let name = value.text().unwrap_or_default();
+            let shared = self.shared(of, (place, CONFIG), ("ApisixPluginConfig", of.namespace(), name));
+            plugins = shared.map_or(plugins, |config| self.plugins_of(&config));
+        }
+        if let Content::Object(fields) = &mut plugins.content {
+            fields.extend(PLUGINS.into_iter().filter_map(|(name, plugin)| {
+                let (place, value) = annotation(name)?;
+                let plugin = if value.text() == Some("basicAuth") { "basic-auth" } else { plugin };
+                (value.text() != Some("false")).then(|| (plugin.to_owned(), place, object(place, Vec::new())))
+            }));
+        }
+        for (rule, path) in paths {
+            let place = path.place;
+            let uri = path.text_of("path");
+            let below = format!("{}/*", uri.trim_end_matches('/'));
+            let regex = annotation("use-regex").filter(|(_, value)| value.text() == Some("true"));
+            let (uris, vars) = match (path.text_of("pathType"), regex) {
+                ("Prefix", _) => (vec![uri, &below], Vec::new()),
+                ("ImplementationSpecific", Some(_)) => (vec!["/*"], vec![uri]),
+                _ => (vec![uri], Vec::new()),
+            };
+            let host = Some(rule.text_of("host")).filter(|host| !host.is_empty());
+            let mut fields = vec![
+                ("name", text(place, &of.name())),
+                ("hosts", texts(place, host)),
+                ("uris", texts(place, uris)),
+                ("vars", texts(place, vars)),
+                ("plugins", plugins.clone()),
+            ];
+            fields.extend(of.class().map(|class| (CLASS, text(place, class))));
+            self.made.push((of.file, "routes", object(place, fields)));
+        }
     }
 
-    fn config(&self, namespace: &str, name: &str) -> Option<usize> {
-        let is = |config: &Object<'_>| config.namespace() == namespace && config.metadata("name") == name;
-        self.configs.iter().position(is)
+    fn http_route(&mut self, of: &Object<'a>) {
+        let hosts: Vec<&str> = of.listed_in_spec("hostnames").iter().filter_map(Node::text).collect();
+        let longest = |is_counted: &dyn Fn(&&&str) -> bool| {
+            hosts.iter().filter(is_counted).map(|host| host.len()).max().unwrap_or(0)
+        };
+        let lengths = [longest(&|host| !host.contains('*')), longest(&|_| true)];
+        for (index, rule) in of.listed_in_spec("rules").iter().enumerate() {
+            let mut plugins = Vec::new();
+            for filter in rule.list("filters") {
+                let known = PLUGINS.iter().find(|(kind, _)| *kind == filter.text_of("type"));
+                plugins.extend(known.map(|(_, plugin)| {
+                    ((*plugin).to_owned(), filter.place, object(filter.place, Vec::new()))
+                }));
+                let target = filter.get("extensionRef").filter(|of| of.text_of("kind") == "PluginConfig");
+                let shared = target.and_then(|target| {
+                    let name = ("PluginConfig", of.namespace(), target.text_of("name"));
+                    self.shared(of, (target.place, "extensionRef"), name)
+                });
+                plugins.extend(shared.iter().flat_map(|config| self.plugins_of(config).fields().to_vec()));
+            }
+            let id = text(rule.place, &format!("{}/{} {index}", of.namespace(), of.metadata("name")));
+            let name = text(rule.place, &of.name());
+            let service = vec![
+                ("id", id.clone()),
+                ("name", name.clone()),
+                ("hosts", texts(rule.place, hosts.iter().copied())),
+                ("plugins", Node::new(rule.place, Content::Object(plugins))),
+            ];
+            self.made.push((of.file, "services", object(rule.place, service)));
+            let matches = match rule.list("matches") {
+                [] => core::slice::from_ref(rule),
+                matches => matches,
+            };
+            for one in matches {
+                let path = one.get("path");
+                let of_path = |field| path.map(|path| path.text_of(field)).unwrap_or_default();
+                let value = Some(of_path("value")).filter(|value| !value.is_empty()).unwrap_or("/");
+                let below = format!("{}/*", value.trim_end_matches('/'));
+                let (uris, vars) = match of_path("type") {
+                    "Exact" => (vec![value], Vec::new()),
+                    "RegularExpression" => (vec!["/*"], vec![value]),
+                    _ => (vec![value, &below], Vec::new()),
+                };
+                let method = one.get("method").and_then(Node::text);
+                // The controller ranks routes by these numbers.
+                let [plain, any] = lengths;
+                let parts = [
+                    (plain, 31),
+                    (any, 23),
+                    (method.iter().len(), 22),
+                    (one.list("headers").len(), 17),
+                    (one.list("queryParams").len(), 12),
+                    (16_usize.saturating_sub(index), 7),
+                ];
+                let priority = parts.iter().fold(0, |all, (number, bits)| all | number.wrapping_shl(*bits));
+                let mut fields = vec![
+                    ("name", name.clone()),
+                    ("service_id", id.clone()),
+                    ("uris", texts(one.place, uris)),
+                    ("vars", texts(one.place, vars)),
+                    ("methods", texts(one.place, method)),
+                    ("priority", text(one.place, &priority.to_string())),
+                ];
+                let others = ["headers", "queryParams"].into_iter();
+                fields.extend(others.filter_map(|name| Some((name, one.get(name)?.clone()))));
+                self.made.push((of.file, "routes", object(one.place, fields)));
+            }
+        }
+    }
+
+    /// The object whose plugins another one shares, by its kind, namespace and name.
+    fn shared(
+        &mut self,
+        of: &Object<'a>,
+        (place, what): (Place, &str),
+        (kind, namespace, name): (&str, &str, &str),
+    ) -> Option<Object<'a>> {
+        let is = |config: &Object<'_>| {
+            config.kind() == kind && config.namespace() == namespace && config.metadata("name") == name
+        };
+        let found = self.configs.iter().position(is);
+        self.used.extend(found);
+        if found.is_none() {
+            let why = format!("the files have no {kind} {name:?} of the namespace {namespace:?}");
+            self.note(of, place, what, why, "If it limits, import the file that has it, too");
+        }
+        self.configs.get(found?).copied()
     }
 
     fn plugins_of(&mut self, of: &Object<'a>) -> Node {
@@ -172,21 +321,11 @@ impl<'a> Cluster<'a, '_> {
             let own = rule.text_of("plugin_config_namespace");
             let namespace = if own.is_empty() { of.namespace() } else { own };
             let shared = shared.text().unwrap_or_default();
-            match self.config(namespace, shared).and_then(|number| Some((number, *self.configs.get(number)?)))
-            {
-                Some((number, config)) => {
-                    self.used.push(number);
-                    let plugins = self.plugins_of(&config);
-                    self.add(&config, "plugin_configs", &id, &name, plugins);
-                    fields.push((String::from("plugin_config_id"), place, text(place, &id)));
-                }
-                None => {
-                    let why = format!(
-                        "the files have no ApisixPluginConfig {shared:?} of the namespace {namespace:?}"
-                    );
-                    let instead = "If it limits, import the file that has it, too";
-                    self.note(of, place, "plugin_config_name", why, instead);
-                }
+            let what = (place, "plugin_config_name");
+            if let Some(config) = self.shared(of, what, ("ApisixPluginConfig", namespace, shared)) {
+                let plugins = self.plugins_of(&config);
+                self.add(&config, "plugin_configs", &id, &name, plugins);
+                fields.push((String::from("plugin_config_id"), place, text(place, &id)));
             }
         }
         self.made.push((of.file, "routes", Node::new(place, Content::Object(fields))));

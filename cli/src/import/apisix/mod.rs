@@ -30,8 +30,8 @@ use weir::config::nearest;
 /// The files to import.
 #[derive(Args)]
 pub struct Arguments {
-    /// `apisix.yaml` of the standalone mode, what `adc dump` prints, or what the Admin API answers; or manifests with ApisixRoutes, ApisixPluginConfigs and
-    /// ApisixGlobalRules. Several files may name each other's objects.
+    /// `apisix.yaml` of the standalone mode, what `adc dump` prints, or what the Admin API answers; or the manifests that APISIX's controller
+    /// reads. Several files may name each other's objects.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -59,9 +59,13 @@ const AUTHENTICATION: [(&str, &str, &str); 8] = [
 ];
 
 /// Plugins that answer requests before those that limit: `cors` answers OPTIONS, and most of the others what they refuse.
-const BEFORE: &str = "cors ip-restriction ua-restriction referer-restriction csrf uri-blocker consumer-restriction acl authz-casbin \
-    authz-casdoor authz-keycloak cas-auth chaitin-waf dingtalk-auth feishu-auth forward-auth jwe-decrypt mocking opa openid-connect \
-    redirect request-validation saml-auth";
+const BEFORE: &str = "cors uri-blocker authz-casbin dingtalk-auth fault-injection feishu-auth jwe-decrypt openid-connect redirect \
+    request-validation saml-auth";
+
+/// The same, but APISIX runs those of routes in its access phase, and so after the limits of global rules.
+const IN_ACCESS: &str = "acl ai-aliyun-content-moderation ai-aws-content-moderation ai-cache ai-lakera-guard ai-prompt-guard authz-casdoor \
+    authz-keycloak cas-auth chaitin-waf consumer-restriction csrf forward-auth graphql-proxy-cache ip-restriction mocking opa proxy-cache \
+    referer-restriction ua-restriction";
 
 /// The fields that are read of routes and services, beside their plugins, and of plugins that find consumers.
 const READ: &str = "uri uris host hosts remote_addr remote_addrs method methods priority status";
@@ -154,8 +158,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         }
         found.push((*plugin, groups));
     }
-    for (route, _) in routes.iter().zip(&run).filter(|(_, run)| !global.is_empty() || !run.is_empty()) {
-        note_before(route, &roots, &mut notes);
+    for (route, run) in routes.iter().zip(&run).filter(|(_, run)| !global.is_empty() || !run.is_empty()) {
+        note_before(route, !run.is_empty(), &roots, &mut notes);
     }
     for (file, root) in &roots {
         note_metadata(*file, root, &mut notes);
@@ -343,8 +347,10 @@ fn of_all<'a>(roots: &[(usize, &'a Node)], notes: &mut Notes) -> Vec<Plugin<'a>>
                 let is_same =
                     |other: &Plugin<'_>| other.name == plugin.name && !are_apart(other.owner, plugin.owner);
                 if found.iter().any(is_same) {
-                    let why = "two global rules have it: since 3.15 APISIX runs neither, and weir both";
-                    notes.at(*file, plugin.place.line, plugin.name, why, "Remove one");
+                    let why = "two global rules have it, and weir counts by both. Since 3.15 APISIX runs neither; its ingress controller runs one of them, \
+                        or that of each GatewayProxy at its own gateway";
+                    let instead = "Keep the policy that counts at your gateway";
+                    notes.at(*file, plugin.place.line, plugin.name, why, instead);
                 }
                 found.push(plugin);
             }
@@ -424,13 +430,17 @@ fn answers_options(route: Option<&Route<'_>>, roots: &[(usize, &Node)]) -> bool 
     running(route, roots).iter().flatten().any(|(_, name, _, config)| is_cors(name, config))
 }
 
-/// Notes the plugins that answer requests of a route before APISIX counts them.
-fn note_before(route: &Route<'_>, roots: &[(usize, &Node)], notes: &mut Notes) {
-    let running = running(Some(route), roots);
-    let refuses =
-        |name: &str| super::is_among(name, BEFORE) || AUTHENTICATION.iter().any(|(known, ..)| *known == name);
-    for (file, name, place, config) in running.iter().flatten().filter(|(_, name, ..)| refuses(name)) {
-        if config.get("anonymous_consumer").is_some() {
+/// Notes the plugins that answer requests of a route before APISIX counts them. `has_limits`: its limits are not those of global rules only.
+fn note_before(route: &Route<'_>, has_limits: bool, roots: &[(usize, &Node)], notes: &mut Notes) {
+    let [global, own] = running(Some(route), roots);
+    let all = global.iter().map(|plugin| (plugin, true)).chain(own.iter().map(|plugin| (plugin, has_limits)));
+    for ((file, name, place, config), is_before_access) in all {
+        let answers = super::is_among(name, BEFORE)
+            || AUTHENTICATION.iter().any(|(known, ..)| known == name)
+            || is_before_access && super::is_among(name, IN_ACCESS);
+        // A cache on a disk answers after the limits.
+        let is_on_disk = name.ends_with("proxy-cache") && config.text_of("cache_strategy") != "memory";
+        if !answers || is_on_disk || config.get("anonymous_consumer").is_some() {
             continue;
         }
         let (why, instead) = if *name == "cors" {
@@ -567,7 +577,11 @@ fn note_metadata(file: usize, root: &Node, notes: &mut Notes) {
 }
 
 fn note_other(file: usize, place: Place, plugin: &str, notes: &mut Notes) {
-    notes.at(file, place.line, plugin, "this plugin is not imported", "Write the policy by hand");
+    let instead = match plugin {
+        "ai-rate-limiting" => "Write a policy whose `cost` is `usage`, which counts tokens",
+        _ => "Write the policy by hand",
+    };
+    notes.at(file, place.line, plugin, "this plugin is not imported", instead);
 }
 
 fn note_consumer(file: usize, owner: &Node, notes: &mut Notes) {

@@ -4,16 +4,16 @@
 
 use core::cmp::Reverse;
 
-use super::super::note_port;
 use super::super::notes::{Note, Notes};
 use super::super::ratelimit::pseudo_header;
 use super::super::test::{PathTest, RankOfHost, Test, escaped, network, rank_of_host, without_port};
+use super::super::{are_apart, note_port};
 use super::{Plugin, Route};
 use crate::document::Node;
 use weir::request::client_ip::Network;
 
 /// The fields of a route that are imported, or that do not say which requests have it.
-const ROUTE: &str = "id name -class desc description labels uri uris host hosts remote_addr remote_addrs method methods vars exprs filter_func priority plugins \
+const ROUTE: &str = "id name -class desc description labels uri uris host hosts remote_addr remote_addrs method methods vars exprs filter_func headers queryParams priority plugins \
     status service_id service_protocol plugin_config_id upstream upstream_id timeout enable_websocket create_time update_time";
 
 /// The same of a service.
@@ -35,11 +35,39 @@ type Rank = (RankOfHost, Reverse<(bool, usize, i64, usize)>);
 
 /// The entries of all routes, in the order in which they are tried. `run` are the plugins of each route.
 pub fn entries(routes: &[Route<'_>], run: &[Vec<Plugin<'_>>], notes: &mut Notes) -> Vec<Entry> {
-    let routes = routes.iter().zip(run).enumerate();
-    let mut all: Vec<Entry> =
-        routes.flat_map(|(number, (route, run))| of_route(number, route, !run.is_empty(), notes)).collect();
+    let of_route =
+        |(number, (route, run)): (usize, (_, &Vec<_>))| of_route(number, route, !run.is_empty(), notes);
+    let mut all: Vec<Entry> = routes.iter().zip(run).enumerate().flat_map(of_route).collect();
     all.sort_by_key(|entry| entry.rank);
+    note_ties(routes, run, &all, notes);
     all
+}
+
+/// Notes routes of one rank that may have the same requests and have other limits.
+fn note_ties(routes: &[Route<'_>], run: &[Vec<Plugin<'_>>], all: &[Entry], notes: &mut Notes) {
+    let limits = |entry: &Entry| {
+        let plugins = run.get(entry.route).into_iter().flatten();
+        plugins.map(|plugin| core::ptr::from_ref(plugin.config)).collect::<Vec<_>>()
+    };
+    for same in all.chunk_by(|one, other| one.rank == other.rank) {
+        for (place, entry) in same.iter().enumerate() {
+            let Some(route) = routes.get(entry.route) else { continue };
+            let is_tie = |other: &&Entry| {
+                other.route != entry.route
+                    && !(other.is_partial || entry.is_partial)
+                    && other.requests.overlaps(&entry.requests)
+                    && limits(other) != limits(entry)
+                    && routes.get(other.route).is_some_and(|other| !are_apart(other.node, route.node))
+            };
+            if same.iter().take(place).any(|other| is_tie(&other)) {
+                let why = "another route of its host, path and priority may have the same request, and APISIX runs the one that it loaded first; \
+                    here it is the first one";
+                let what =
+                    ["uri", "uris"].into_iter().find(|name| route.node.get(name).is_some()).unwrap_or("uri");
+                notes.field(route.file, route.node, what, why, "Let them differ by their `priority`");
+            }
+        }
+    }
 }
 
 fn of_route(
@@ -123,6 +151,8 @@ fn unread(node: &Node, are_addresses_read: bool) -> Vec<&'static str> {
         (addresses, !are_addresses_read),
         ("vars", has("vars")),
         ("exprs", has("exprs")),
+        ("headers", has("headers")),
+        ("queryParams", has("queryParams")),
         ("filter_func", node.get("filter_func").is_some()),
     ];
     all.into_iter().filter(|(_, is_unread)| *is_unread).map(|(name, _)| name).collect()

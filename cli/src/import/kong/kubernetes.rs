@@ -4,7 +4,7 @@
 //! for each route, or for each port of a Service, by itself.
 
 use super::super::notes::Notes;
-use super::super::{CLASS, Object, object, text, texts};
+use super::super::{CLASS, Object, is_foreign, object, text, texts};
 use super::{KINDS, OTHERS, is_read};
 use crate::document::{Content, Node, Place};
 use crate::source::Source as File;
@@ -56,7 +56,9 @@ pub fn declarative(files: &[File], notes: &mut Notes) -> Vec<Node> {
     for object in &all {
         match object.kind() {
             "Ingress" if is_kongs(object) => cluster.ingress(object),
-            "HTTPRoute" if has_kongs(object) || !is_foreign(object, &all) => cluster.http_route(object),
+            "HTTPRoute" if has_kongs(object) || !is_foreign(object, &all, "konghq.com/") => {
+                cluster.http_route(object)
+            }
             "KongConsumer" => cluster.consumer(object, "consumer"),
             "KongConsumerGroup" => cluster.consumer(object, "consumer_group"),
             _ => {}
@@ -86,24 +88,6 @@ fn is_kongs(ingress: &Object<'_>) -> bool {
 /// True if an object has an annotation of Kong.
 fn has_kongs(of: &Object<'_>) -> bool {
     of.annotations().iter().any(|(name, ..)| name.starts_with("konghq.com/"))
-}
-
-/// True if the files have each parent of an HTTPRoute, and all are Gateways of other controllers.
-fn is_foreign(route: &Object<'_>, all: &[Object<'_>]) -> bool {
-    let find = |kind: &str, namespace: Option<&str>, name: &str| {
-        let is = |of: &&Object<'_>| of.kind() == kind && of.metadata("name") == name;
-        all.iter().filter(is).find(|of| namespace.is_none_or(|namespace| of.namespace() == namespace))
-    };
-    let is_others = |parent: &Node| {
-        let namespace = Some(parent.text_of("namespace")).filter(|name| !name.is_empty());
-        let namespace = namespace.unwrap_or(route.namespace());
-        let gateway = find("Gateway", Some(namespace), parent.text_of("name"))?;
-        let class = find("GatewayClass", None, gateway.root.at(&["spec", "gatewayClassName"])?.text()?)?;
-        let controller = class.root.at(&["spec", "controllerName"])?.text()?;
-        Some(!controller.starts_with("konghq.com/"))
-    };
-    let parents = route.listed_in_spec("parentRefs");
-    !parents.is_empty() && parents.iter().all(|parent| is_others(parent) == Some(true))
 }
 
 /// True if an Ingress leads to the Service of this id.
