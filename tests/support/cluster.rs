@@ -23,17 +23,24 @@ impl Cluster {
         binary()?;
         let count = if replicated { 2 * shards } else { shards };
         let started: Vec<_> = (0..count).map(|_| Redis::start_node()).collect::<Option<_>>()?;
-        let meet = started.iter().map(|(node, bus)| (node.address().port().to_string(), bus.to_string()));
-        let (first, _) = started.first().expect("a node");
-        for (port, bus) in meet {
-            ok(&mut first.connect(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-        }
+        let meet: Vec<_> =
+            started.iter().map(|(node, bus)| (node.address().port().to_string(), bus.to_string())).collect();
         let cluster = Self { nodes: started.into_iter().map(|(node, _)| node).collect(), shards };
         for (index, node) in cluster.nodes.iter().take(shards).enumerate() {
             let (from, to) = (cluster.first_slot(index), cluster.first_slot(index + 1) - 1);
             ok(&mut node.connect(), &["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
         }
-        cluster.wait_for(&format!("cluster_known_nodes:{count}\r"));
+        // A node that stood still meanwhile has forgotten whom it was to meet.
+        eventually("the nodes to know each other", || {
+            let mut first = cluster.nodes.first()?.connect();
+            let known = call(&mut first, &["CLUSTER", "NODES"]);
+            for (port, bus) in meet.iter().filter(|(port, _)| !known.contains(&format!(":{port}@"))) {
+                ok(&mut first, &["CLUSTER", "MEET", "127.0.0.1", port, bus]);
+            }
+            let told = format!("cluster_known_nodes:{count}\r");
+            let knows = |node: &Redis| call(&mut node.connect(), &["CLUSTER", "INFO"]).contains(&told);
+            cluster.nodes.iter().all(knows).then_some(())
+        });
         for (index, replica) in cluster.nodes.iter().enumerate().skip(shards) {
             let primary = cluster.id(index - shards);
             eventually("the replica to know its primary", || {
