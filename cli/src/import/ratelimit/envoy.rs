@@ -570,14 +570,8 @@ fn of_host(
                 continue;
             }
             let why = "the file has no filter, so the descriptors of all stages are imported";
-            note(
-                notes,
-                file,
-                limit,
-                "stage",
-                why,
-                "Remove those of the stages that your filter does not have",
-            );
+            let instead = "Remove those of the stages that your filter does not have";
+            note(notes, file, limit, "stage", why, instead);
         }
         if limit.get("limit").is_some() {
             let why = "a limit that Envoy sends in place of the service's is not read";
@@ -863,34 +857,35 @@ enum Absent {
     Default(String),
 }
 
-/// The actions that weir knows, each with its fields.
-const ACTIONS: [(&str, &str); 8] = [
-    ("generic_key", "descriptor_key descriptor_value"),
-    ("remote_address", ""),
-    ("masked_remote_address", "v4_prefix_mask_len v6_prefix_mask_len"),
-    ("request_headers", "descriptor_key skip_if_absent header_name"),
-    ("header_value_match", "descriptor_key descriptor_value expect_match headers"),
-    ("query_parameter_value_match", "descriptor_key descriptor_value expect_match query_parameters"),
-    ("query_parameters", "descriptor_key query_parameter_name skip_if_absent"),
-    ("metadata", "descriptor_key metadata_key source default_value skip_if_absent"),
+/// The actions that weir knows, each with its default key and its fields.
+const ACTIONS: [(&str, &str, &str); 8] = [
+    ("generic_key", "generic_key", "descriptor_key descriptor_value"),
+    ("remote_address", "remote_address", ""),
+    ("masked_remote_address", "masked_remote_address", "v4_prefix_mask_len v6_prefix_mask_len"),
+    ("request_headers", "", "descriptor_key skip_if_absent header_name"),
+    ("header_value_match", "header_match", "descriptor_key descriptor_value expect_match headers"),
+    (
+        "query_parameter_value_match",
+        "query_match",
+        "descriptor_key descriptor_value expect_match query_parameters",
+    ),
+    ("query_parameters", "", "descriptor_key query_parameter_name skip_if_absent"),
+    ("metadata", "", "descriptor_key metadata_key source default_value skip_if_absent"),
 ];
 
 /// One action; nothing if weir cannot tell what it makes.
 fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
     let Content::Object(fields) = &action.content else { return None };
     let (kind, place, value) = fields.first()?;
-    let key = |default: &str| match value.text_of("descriptor_key") {
-        "" => default.to_owned(),
-        key => key.to_owned(),
-    };
     let named = |name: &str| Some(value.text_of(name)).filter(|text| !text.is_empty());
     let fixed = |test| Some(Source::Fixed(Some(named("descriptor_value")?.to_owned()), test));
     let inverts = value.truth("expect_match") == Some(false);
-    let expected = |test: Test| if inverts { test.negated() } else { test };
-    let (action, known) = ACTIONS.into_iter().find(|(name, _)| is_called(kind, name)).unwrap_or_default();
-    let made = match action {
-        "generic_key" => fixed(Test::Always).map(|source| (key("generic_key"), source)),
-        "remote_address" => Some((String::from("remote_address"), Source::Address(Address::Whole))),
+    let expected = |test: Test| fixed(if inverts { test.negated() } else { test });
+    let known = ACTIONS.into_iter().find(|(name, ..)| is_called(kind, name));
+    let (action, key, known) = known.unwrap_or_default();
+    let source = match action {
+        "generic_key" => fixed(Test::Always),
+        "remote_address" => Some(Source::Address(Address::Whole)),
         "masked_remote_address" => {
             let bits =
                 ["v4_prefix_mask_len", "v6_prefix_mask_len"].map(|name| value.get(name).and_then(number));
@@ -898,22 +893,13 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
                 let why = "weir counts networks of at least 8 bits, or 16 of IPv6, so fewer clients together";
                 notes.at(file, place.line, kind, why, "");
             }
-            let source = Source::Address(Address::Masked(bits[0], bits[1]));
-            Some((String::from("masked_remote_address"), source))
+            Some(Source::Address(Address::Masked(bits[0], bits[1])))
         }
-        "request_headers" => header_source(value.text_of("header_name")).map(|source| (key(""), source)),
-        "header_value_match" => {
-            let source = all_of(value, "headers", header_test).and_then(|test| fixed(expected(test)));
-            source.map(|source| (key("header_match"), source))
-        }
-        "query_parameter_value_match" => {
-            let source = all_of(value, "query_parameters", query_test).and_then(|test| fixed(expected(test)));
-            source.map(|source| (key("query_match"), source))
-        }
-        "query_parameters" => named("query_parameter_name").map(|name| {
-            let source = Source::Value("query", Map::from([("name", name.into())]));
-            (key(""), source)
-        }),
+        "request_headers" => header_source(value.text_of("header_name")),
+        "header_value_match" => all_of(value, "headers", header_test).and_then(expected),
+        "query_parameter_value_match" => all_of(value, "query_parameters", query_test).and_then(expected),
+        "query_parameters" => named("query_parameter_name")
+            .map(|name| Source::Value("query", Map::from([("name", name.into())]))),
         "metadata"
             if value.get("source").is_none_or(|source| {
                 ["", "DYNAMIC", "0"].contains(&source.text_or_number().unwrap_or_default().as_str())
@@ -923,27 +909,28 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Action> {
                 let path = metadata.each("path").iter().map(|segment| segment.text_of("key"));
                 let path = ["metadata", "filter_metadata", metadata.text_of("key")].into_iter().chain(path);
                 let path: Vec<Tree> = path.map(Tree::from).collect();
-                (key(""), Source::Value("attribute", Map::from([("path", path.into())])))
+                Source::Value("attribute", Map::from([("path", path.into())]))
             })
         }
         _ => None,
     };
-    if made.is_some() {
-        notes.unread(file, value, known);
-        if value.text_of("descriptor_value").matches('%').count() > 1 {
-            let why = "with `enable_formatter_for_ratelimit_action_descriptor_value`, Envoy fills in values, and weir takes the text as it is";
-            notes.at(file, place.line, kind, why, "Name the value in the policy's `subject`");
-        }
-    } else {
+    let Some(source) = source else {
         let why = "weir cannot tell what this action makes of a request, so the descriptor is not imported";
         notes.at(file, place.line, kind, why, "Write the policy by hand");
-    }
-    let absent = match value.text_of("default_value") {
-        text if !text.is_empty() && kind == "metadata" => Absent::Default(text.to_owned()),
-        _ if value.truth("skip_if_absent") == Some(true) => Absent::Skipped,
-        _ => Absent::Nothing,
+        return None;
     };
-    made.map(|(key, source)| Action { entry: Entry { key, source }, absent })
+    notes.unread(file, value, known);
+    if value.text_of("descriptor_value").matches('%').count() > 1 {
+        let why = "with `enable_formatter_for_ratelimit_action_descriptor_value`, Envoy fills in values, and weir takes the text as it is";
+        notes.at(file, place.line, kind, why, "Name the value in the policy's `subject`");
+    }
+    let absent = match named("default_value").filter(|_| action == "metadata") {
+        Some(text) => Absent::Default(text.to_owned()),
+        None if value.truth("skip_if_absent") == Some(true) => Absent::Skipped,
+        None => Absent::Nothing,
+    };
+    let key = named("descriptor_key").unwrap_or(key).to_owned();
+    Some(Action { entry: Entry { key, source }, absent })
 }
 
 /// A header, or what Envoy writes as one.
