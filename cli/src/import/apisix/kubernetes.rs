@@ -66,6 +66,7 @@ pub fn standalone(files: &[File], notes: &mut Notes) -> Vec<Node> {
             }
             "Ingress" => cluster.ingress(object),
             "HTTPRoute" if !is_foreign(object, &all, "apisix.apache.org/") => cluster.http_route(object),
+            "GRPCRoute" => cluster.grpc_route(object),
             "HTTPRoutePolicy" => {
                 let why = "it is not read, and may change which requests its routes have";
                 let instead = "Write its `vars` into the `match` of their policies";
@@ -118,16 +119,10 @@ impl<'a> Cluster<'a, '_> {
             return;
         }
         let mut plugins = object(of.root.place, Vec::new());
-        let rules = of.listed_in_spec("rules").iter();
-        let paths = rules.flat_map(|rule| {
-            rule.get("http")
-                .map(|http| http.list("paths"))
-                .into_iter()
-                .flatten()
-                .map(move |path| (rule, path))
-        });
-        let paths: Vec<_> = paths.collect();
-        if let Some((place, value)) = config.filter(|_| !paths.is_empty()) {
+        let paths = |rule: &'a Node| rule.at(&["http", "paths"]).map(Node::items).unwrap_or_default();
+        let rules = of.listed_in_spec("rules");
+        let has_paths = rules.iter().any(|rule| !paths(rule).is_empty());
+        if let Some((place, value)) = config.filter(|_| has_paths) {
             self.notes.read(value);
             let name = value.text().unwrap_or_default();
             let shared = self.shared(of, (place, CONFIG), ("ApisixPluginConfig", of.namespace(), name));
@@ -140,7 +135,7 @@ impl<'a> Cluster<'a, '_> {
                 (value.text() != Some("false")).then(|| (plugin.to_owned(), place, object(place, Vec::new())))
             }));
         }
-        for (rule, path) in paths {
+        for (rule, path) in rules.iter().flat_map(|rule| paths(rule).iter().map(move |path| (rule, path))) {
             let place = path.place;
             let uri = path.text_of("path");
             let below = format!("{}/*", uri.trim_end_matches('/'));
@@ -163,6 +158,22 @@ impl<'a> Cluster<'a, '_> {
         }
     }
 
+    fn grpc_route(&mut self, of: &Object<'a>) {
+        for filter in of.listed_in_spec("rules").iter().flat_map(|rule| rule.list("filters")) {
+            if self.filter(of, filter).is_some() {
+                let why = "a GRPCRoute is not read, so these plugins are not imported";
+                self.note(of, filter.place, "extensionRef", why, "Import what `adc dump` prints");
+            }
+        }
+    }
+
+    /// The PluginConfig that a filter of a route names.
+    fn filter(&mut self, of: &Object<'a>, filter: &Node) -> Option<Object<'a>> {
+        let target = filter.get("extensionRef").filter(|target| target.text_of("kind") == "PluginConfig")?;
+        let name = ("PluginConfig", of.namespace(), target.text_of("name"));
+        self.shared(of, (target.place, "extensionRef"), name)
+    }
+
     fn http_route(&mut self, of: &Object<'a>) {
         let hosts: Vec<&str> = of.listed_in_spec("hostnames").iter().filter_map(Node::text).collect();
         let longest = |is_counted: &dyn Fn(&&&str) -> bool| {
@@ -176,12 +187,8 @@ impl<'a> Cluster<'a, '_> {
                 plugins.extend(known.map(|(_, plugin)| {
                     ((*plugin).to_owned(), filter.place, object(filter.place, Vec::new()))
                 }));
-                let target = filter.get("extensionRef").filter(|of| of.text_of("kind") == "PluginConfig");
-                let shared = target.and_then(|target| {
-                    let name = ("PluginConfig", of.namespace(), target.text_of("name"));
-                    self.shared(of, (target.place, "extensionRef"), name)
-                });
-                plugins.extend(shared.iter().flat_map(|config| self.plugins_of(config).fields().to_vec()));
+                let config = self.filter(of, filter);
+                plugins.extend(config.iter().flat_map(|config| self.plugins_of(config).fields().to_vec()));
             }
             let id = text(rule.place, &format!("{}/{} {index}", of.namespace(), of.metadata("name")));
             let name = text(rule.place, &of.name());
@@ -207,7 +214,7 @@ impl<'a> Cluster<'a, '_> {
                     _ => (vec![value, &below], Vec::new()),
                 };
                 let method = one.get("method").and_then(Node::text);
-                // The controller ranks routes by these numbers.
+                // The controller makes the priority of these numbers, each shifted by so many bits.
                 let [plain, any] = lengths;
                 let parts = [
                     (plain, 31),

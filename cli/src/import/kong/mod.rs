@@ -695,9 +695,10 @@ impl<'a> Plugin<'a> {
 
 /// Returns the places in which these plugins look for a credential. Of each kind Kong runs the most particular. One without `anonymous` replaces
 /// the consumer of those before it; with `anonymous`, each is tried.
-fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>> + Clone, notes: &mut Notes) -> Places {
+fn places<'a>(all: impl Iterator<Item = &'a Plugin<'a>>, notes: &mut Notes) -> Places {
+    let all: Vec<_> = all.collect();
     let of_kind = |row: &(&'static str, &'static [&'static str], &'static [&'static str])| {
-        let same = all.clone().filter(|plugin| plugin.name() == row.0);
+        let same = all.iter().copied().filter(|plugin| plugin.name() == row.0);
         Some((*row, same.min_by_key(|plugin| plugin.particular())?))
     };
     let run: Vec<_> = AUTHENTICATION.iter().filter_map(of_kind).collect();

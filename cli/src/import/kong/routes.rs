@@ -176,11 +176,12 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
         notes.field(file, node, "snis", why, instead);
     }
     let has_expression = !node.text_of("expression").is_empty();
-    if let Some(test) = expression(node.text_of("expression")) {
-        requests = requests.and(test);
-    } else if has_expression {
+    let (test, is_read) = expression(node.text_of("expression"));
+    requests = requests.and(test);
+    if has_expression && !is_read {
         is_partial = true;
-        let why = "an expression of Kong's router is not read, so the route's limits apply to all requests, beside those of other routes";
+        let why = "not all conditions of the expression are read, so the route's limits apply to all requests that meet the others, beside those \
+            of other routes";
         notes.field(file, node, "expression", why, "Write it into the `match` of its policies");
     }
     let (paths, line) = (texts(node, "paths"), node.place_of("paths").line);
@@ -219,13 +220,19 @@ fn of_route(route: usize, file: usize, node: &Node, is_old: bool, notes: &mut No
     found
 }
 
-/// An expression of Kong's router, if it joins comparisons of a path, a host or a method by one kind of operator: then brackets change nothing.
-fn expression(text: &str) -> Option<Test> {
-    if !text.contains("||") {
-        return text.split("&&").map(comparison).try_fold(Test::Always, |all, one| Some(all.and(one?)));
+/// The comparisons of a path, a host or a method that an expression of Kong's router joins by one kind of operator, for then brackets change
+/// nothing; and whether it has no others.
+fn expression(text: &str) -> (Test, bool) {
+    if text.contains("||") {
+        let all: Option<Vec<Test>> = text.split("||").map(comparison).collect();
+        return all.map_or((Test::Always, false), |all| (Test::any_of(all), true));
     }
-    let all: Option<Vec<Test>> = text.split("||").map(comparison).collect();
-    all.map(Test::any_of)
+    let all: Vec<Option<Test>> = text.split("&&").map(comparison).collect();
+    let is_read = all.iter().all(Option::is_some);
+    // A `!` may stand before several conditions in brackets.
+    let is_negated = text.replace("!=", "").contains('!');
+    let known = all.into_iter().flatten().filter(|_| is_read || !is_negated);
+    (known.fold(Test::Always, Test::and), is_read)
 }
 
 fn comparison(text: &str) -> Option<Test> {
