@@ -3,9 +3,12 @@
 //! certain for each request that can be read in one way only.
 
 use crate::describe;
-use weir::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
+use weir::policy::matcher::{Condition, HostTest, OnAmbiguity, PathPattern, PathTest, TimeTest, ValueTest};
 use weir::policy::pattern;
-use weir::request::client_ip::{Network, cover_everything};
+use weir::request::Request;
+use weir::request::client_ip::{Network, Trust, cover_everything};
+use weir::request::sample::Sample;
+use weir::time::Micros;
 
 /// True if each request that meets `narrow` meets `wide`.
 pub fn covers(wide: &Condition, narrow: &Condition) -> bool {
@@ -25,9 +28,28 @@ pub fn covers(wide: &Condition, narrow: &Condition) -> bool {
         (Condition::ClientAddress(wide), Condition::ClientAddress(narrow)) => {
             narrow.iter().all(|narrow| wide.iter().any(|wide| network_covers(wide, narrow)))
         }
+        (Condition::Time(wide), Condition::Time(narrow)) => {
+            at_each_edge([*wide, *narrow]).all(|[wide, narrow]| wide || !narrow)
+        }
         (Condition::Path(PathTest::Prefix(prefix)), Condition::Path(PathTest::Prefix(path)))
         | (Condition::Path(PathTest::Prefix(prefix)), Condition::Path(PathTest::Exact(path, _))) => {
             is_below(path, prefix)
+        }
+        (Condition::Path(PathTest::Prefix(prefix)), Condition::Path(PathTest::Regex(pattern))) => {
+            beginning(pattern).strip_prefix(prefix.as_slice()).is_some_and(|rest| rest.starts_with(b"/"))
+        }
+        (Condition::Header(one, wide), Condition::Header(other, narrow))
+        | (Condition::Body(one, wide), Condition::Body(other, narrow)) => {
+            one == other && value_covers(wide, narrow)
+        }
+        (Condition::Cookie(one, wide), Condition::Cookie(other, narrow)) => {
+            one == other && value_covers(wide, narrow)
+        }
+        (Condition::Query(one, of_one, wide), Condition::Query(other, of_other, narrow)) => {
+            (one, of_one) == (other, of_other) && value_covers(wide, narrow)
+        }
+        (Condition::Attribute(one, wide), Condition::Attribute(other, narrow)) => {
+            one.path == other.path && value_covers(wide, narrow)
         }
         // In words, conditions with another `normalize` or `trailing_slash` are the same.
         _ => format!("{wide:?}") == format!("{narrow:?}"),
@@ -61,19 +83,31 @@ fn is_below(path: &[u8], prefix: &[u8]) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
-/// Says why no request can meet `condition`; `None` if one may.
-pub fn contradiction(condition: &Condition) -> Option<String> {
+/// Says whether each of two tests holds, at the beginning and at the end of each span of a week: between these times neither changes.
+fn at_each_edge(tests: [TimeTest; 2]) -> impl Iterator<Item = [bool; 2]> {
+    let trust = Trust::default();
+    let edges = tests.into_iter().flat_map(|TimeTest { span: (from, to), offset, .. }| {
+        [from, to].map(|edge| i64::from(edge).saturating_sub(offset.minutes().into()))
+    });
+    let week =
+        edges.flat_map(|edge| (7..14_i64).map(move |day| day.saturating_mul(24 * 60).saturating_add(edge)));
+    week.map(move |minute| {
+        let at = Micros::from_secs(minute.unsigned_abs().saturating_mul(60));
+        let sample = Sample::default().at(at);
+        tests.map(|test| Condition::Time(test).holds(&Request::new(&sample, &trust), OnAmbiguity::Holds))
+    })
+}
+
+/// Says why no request can meet all of these; `None` if one may.
+pub fn contradiction(all: &[&Condition]) -> Option<String> {
     let (mut leaves, mut choices) = (Vec::new(), Vec::new());
-    flatten(condition, &mut leaves, &mut choices);
+    all.iter().for_each(|each| flatten(each, &mut leaves, &mut choices));
     among(&leaves).or_else(|| choices.iter().find_map(|any| none_of(any, &leaves)))
 }
 
 /// True if it is certain that no request meets both.
 pub fn exclude(one: &Condition, other: &Condition) -> bool {
-    let (mut leaves, mut choices) = (Vec::new(), Vec::new());
-    flatten(one, &mut leaves, &mut choices);
-    flatten(other, &mut leaves, &mut choices);
-    among(&leaves).is_some() || choices.iter().any(|any| none_of(any, &leaves).is_some())
+    contradiction(&[one, other]).is_some()
 }
 
 /// The conditions that all have to hold: single ones, and choices.
@@ -144,6 +178,9 @@ fn excludes(one: &Condition, other: &Condition) -> bool {
             .iter()
             .any(|one| other.iter().any(|other| network_covers(one, other) || network_covers(other, one))),
         (Condition::Path(one), Condition::Path(other)) => paths_exclude(one, other),
+        (Condition::Time(one), Condition::Time(other)) => {
+            !at_each_edge([*one, *other]).any(|both| both == [true; 2])
+        }
         (Condition::Attribute(one, test), Condition::Attribute(other, second)) => {
             one.path == other.path && (values_exclude(test, second) || absent_excludes(test, second))
         }
@@ -192,24 +229,42 @@ fn absent_excludes(one: &ValueTest, other: &ValueTest) -> bool {
     matches!(one, ValueTest::Absent) && !matches!(other, ValueTest::Absent)
 }
 
-fn meets(value: &[u8], test: &ValueTest) -> bool {
+/// True if a value meets a test; `unknown` if only the filter knows.
+fn meets(value: &[u8], test: &ValueTest, unknown: bool) -> bool {
     match test {
         ValueTest::Exact(exact) => value == exact,
         ValueTest::In(values) => values.iter().any(|other| value == other),
         ValueTest::Prefix(prefix) => value.starts_with(prefix),
-        ValueTest::Present | ValueTest::Regex(_) => true,
+        ValueTest::Present => true,
+        ValueTest::Regex(_) => unknown,
         ValueTest::Absent => false,
         ValueTest::Normalized(normal, test) => {
-            normal.apply(value.into()).is_none_or(|value| meets(&value, test))
+            normal.apply(value.into()).map_or(unknown, |value| meets(&value, test, unknown))
         }
+    }
+}
+
+/// True if each value that meets `narrow` meets `wide`.
+fn value_covers(wide: &ValueTest, narrow: &ValueTest) -> bool {
+    match (wide, narrow) {
+        (ValueTest::Present, narrow) => !matches!(narrow, ValueTest::Absent),
+        (wide, ValueTest::Exact(value)) => meets(value, wide, false),
+        (wide, ValueTest::In(values)) => values.iter().all(|value| meets(value, wide, false)),
+        (ValueTest::Prefix(wide), ValueTest::Prefix(narrow)) => narrow.starts_with(wide),
+        (ValueTest::Normalized(of_wide, wide), ValueTest::Normalized(of_narrow, narrow))
+            if of_wide == of_narrow =>
+        {
+            value_covers(wide, narrow)
+        }
+        _ => format!("{wide:?}") == format!("{narrow:?}"),
     }
 }
 
 /// True if no single value meets both.
 fn values_exclude(one: &ValueTest, other: &ValueTest) -> bool {
     match (one, other) {
-        (ValueTest::Exact(value), test) => !meets(value, test),
-        (ValueTest::In(values), test) => !values.iter().any(|value| meets(value, test)),
+        (ValueTest::Exact(value), test) => !meets(value, test, true),
+        (ValueTest::In(values), test) => !values.iter().any(|value| meets(value, test, true)),
         (ValueTest::Prefix(one), ValueTest::Prefix(other)) => begin_apart(one, other),
         (ValueTest::Normalized(of_one, one), ValueTest::Normalized(of_other, other))
             if of_one == of_other =>

@@ -6,13 +6,14 @@ use core::ops::RangeInclusive;
 use super::conditions::{contradiction, covers, exclude, leaves};
 use super::regexes::Place;
 use super::warning::{code, note, warning};
-use super::{credentials, limits, regexes};
+use super::{against, credentials, limits, regexes};
 use crate::describe;
 use crate::finding::Finding;
 use crate::words;
-use weir::config::Config;
+use weir::config::{Config, Quota};
 use weir::limit::{Ask, Limit, RetryAfter, Subject};
 use weir::policy::cost::{Cost, CostSource};
+use weir::policy::list::Conditions;
 use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use weir::policy::pattern::Pattern;
 use weir::policy::settle::{TrueCost, When};
@@ -21,6 +22,7 @@ use weir::policy::{Across, Mode, OnFailure, Policy, Tier};
 use weir::request::Property;
 use weir::request::body::json;
 use weir::request::client_ip::{Network, Proxies};
+use weir::request::path::TrailingSlash;
 use weir::script::Overrides;
 use weir::time::Micros;
 
@@ -29,10 +31,25 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
     let mut found = Vec::new();
     store(config, &mut found);
     trust(config, is_written(&["client_address", "header"]), &mut found);
-    if is_written(&["usage_journal"]) && !config.policies.iter().any(|policy| policy.usage_journal) {
-        let reason = "no policy has `usage_journal: true`, so weir writes no usage";
-        let advice = "Write `usage_journal: true` into the policies to bill, or remove this";
-        found.push(warning(code::UNUSED_SETTING, "usage_journal", reason, advice));
+    let bills = config.policies.iter().any(|policy| policy.usage_journal);
+    let reads_bodies = config.request_body.wanted.is_some();
+    for (field, is_used, reason, advice) in [
+        (
+            "usage_journal",
+            bills,
+            "no policy has `usage_journal: true`, so weir writes no usage",
+            "Write `usage_journal: true` into the policies to bill, or remove this",
+        ),
+        (
+            "request_body",
+            reads_bodies,
+            "no policy and no list reads a body, so weir reads none",
+            "Write a condition or a part of a subject on the body, or remove this",
+        ),
+    ] {
+        if !is_used && is_written(&[field]) {
+            found.push(warning(code::UNUSED_SETTING, field, reason, advice));
+        }
     }
     for (index, policy) in config.policies.iter().enumerate() {
         let at = format!("policies[{index}]");
@@ -43,13 +60,20 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
         limits::warnings(policy, &at, &mut found);
         unverified(config, policy, authenticates, &at, &mut found);
         shadowed(config, index, &at, &mut found);
+        counters(config, index, &at, &mut found);
+        never_met(policy, &at, &mut found);
         held_permits(config, policy, &at, &mut found);
     }
     credentials::warnings(config, &mut found);
     found.extend(limits::notes(config));
     batches(config, &mut found);
+    quota(config, &mut found);
+    let mut patterns = Vec::new();
     for (path, condition) in conditions(config) {
-        if let Some(reason) = contradiction(condition) {
+        patterns.extend(
+            leaves(condition).into_iter().filter_map(regexes::of_condition).map(|of| (path.clone(), of)),
+        );
+        if let Some(reason) = contradiction(&[condition]) {
             let advice = "Remove it. If one condition is enough, write them under `any`";
             found.push(warning(code::IMPOSSIBLE_MATCH, path.clone(), reason, advice));
         }
@@ -65,12 +89,12 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
     for (index, policy) in config.policies.iter().enumerate() {
         for (place, case) in policy.settle.cases.iter().enumerate() {
             let at = format!("policies[{index}].settle[{place}].when");
-            let literal =
-                case.when.header.as_ref().and_then(|(_, test)| literal_value(&at, test, Place::Value));
-            found.extend(literal.map(literal_pattern));
+            let Some((_, test)) = &case.when.header else { continue };
+            patterns.extend(regexes::of_value(test).map(|of| (at.clone(), of)));
+            found.extend(literal_value(&at, test, Place::Value).map(literal_pattern));
         }
     }
-    regexes::warnings(&conditions(config), &mut found);
+    regexes::warnings(&patterns, &mut found);
     found
 }
 
@@ -80,24 +104,85 @@ fn literal_pattern((path, reason, advice): Literal) -> Finding {
 
 /// Each condition of the configuration, and where it is.
 fn conditions(config: &Config) -> Vec<(String, &Condition)> {
-    let mut all = Vec::new();
-    for (name, conditions) in [("deny", &config.deny), ("exempt", &config.exempt)] {
-        let each = conditions.conditions().iter().enumerate();
-        all.extend(each.map(|(place, condition)| (format!("{name}[{place}]"), condition)));
-    }
+    let mut all: Vec<_> = lists("", &config.deny, &config.exempt).collect();
     for (index, policy) in config.policies.iter().enumerate() {
         let at = format!("policies[{index}]");
         all.push((format!("{at}.match"), &policy.matcher));
-        for (name, conditions) in [("deny", &policy.deny), ("exempt", &policy.exempt)] {
-            let each = conditions.conditions().iter().enumerate();
-            all.extend(each.map(|(place, condition)| (format!("{at}.{name}[{place}]"), condition)));
-        }
-        let cases = policy.costs.iter().enumerate();
-        all.extend(cases.map(|(place, (when, _))| (format!("{at}.costs[{place}].when"), when)));
-        let classes = policy.priority.iter().enumerate();
-        all.extend(classes.map(|(place, (when, _))| (format!("{at}.priority[{place}].when"), when)));
+        all.extend(within(policy, &at));
     }
     all
+}
+
+fn lists<'a>(
+    before: &str,
+    deny: &'a Conditions,
+    exempt: &'a Conditions,
+) -> impl Iterator<Item = (String, &'a Condition)> {
+    [("deny", deny), ("exempt", exempt)].into_iter().flat_map(move |(name, list)| {
+        let each = list.conditions().iter().enumerate();
+        each.map(move |(place, condition)| (format!("{before}{name}[{place}]"), condition))
+    })
+}
+
+/// The conditions of a policy on requests that its `match` holds for.
+fn within<'a>(policy: &'a Policy, at: &str) -> Vec<(String, &'a Condition)> {
+    let cases = policy.costs.iter().enumerate();
+    let cases = cases.map(|(place, (when, _))| (format!("{at}.costs[{place}].when"), when));
+    let classes = policy.priority.iter().enumerate();
+    let classes = classes.map(|(place, (when, _))| (format!("{at}.priority[{place}].when"), when));
+    lists(&format!("{at}."), &policy.deny, &policy.exempt).chain(cases).chain(classes).collect()
+}
+
+/// Conditions of a policy that its `match` excludes.
+fn never_met(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
+    if contradiction(&[&policy.matcher]).is_some() {
+        return;
+    }
+    for (path, condition) in within(policy, at) {
+        if contradiction(&[condition]).is_none()
+            && let Some(reason) = contradiction(&[&policy.matcher, condition])
+        {
+            let advice = "Remove it, or write a `match` that holds for these requests, too";
+            found.push(warning(code::IMPOSSIBLE_MATCH, path, reason, advice));
+        }
+    }
+}
+
+/// A policy for quota requests that does not apply to them.
+fn quota(config: &Config, found: &mut Vec<Finding>) {
+    let Some(Quota { endpoint, policy: Some(index) }) = &config.quota else { return };
+    let Some(policy) = config.policies.get(*index) else { return };
+    let path = Condition::Path(PathTest::Exact(endpoint.path.clone(), TrailingSlash::Distinct));
+    let method = Condition::Method(vec![endpoint.method.clone()]);
+    if let Some(reason) = contradiction(&[&path, &method, &policy.matcher]) {
+        let advice = "Let the `match` of this policy hold for quota requests, or name another policy";
+        found.push(warning(code::IMPOSSIBLE_MATCH, "quota.policy", reason, advice));
+    }
+}
+
+/// Policies that count under one name, for other subjects.
+fn counters(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
+    let Some((policy, earlier)) = config.policies.get(..=index).and_then(<[Policy]>::split_last) else {
+        return;
+    };
+    let Some(other) = earlier.iter().find(|other| other.counters == policy.counters) else { return };
+    if against::parts(&policy.subject, &other.subject).is_none() {
+        return;
+    }
+    let words = |policy: &Policy| policy.subject.iter().map(describe::part).collect::<Vec<_>>().join(" and ");
+    let (own, others) = (words(policy), words(other));
+    let how = if own == others {
+        format!("reads the {own} in another way")
+    } else {
+        format!("has another subject: {others}, and not {own}")
+    };
+    let field = if policy.counters == policy.name { "name" } else { "counters" };
+    let reason = format!(
+        "policy {:?}, which counts under {:?} too, {how}: the two count together only where these have the same text in keys",
+        other.name, policy.counters
+    );
+    let advice = "Write the same `subject` in both, or another name";
+    found.push(note(code::SHARED_COUNTS, format!("{at}.{field}"), reason, advice));
 }
 
 /// The part that a client has to send to meet the condition, if any value will do, or one that it guesses.
@@ -162,11 +247,7 @@ fn literal(at: &str, condition: &Condition) -> Option<Literal> {
 
 /// The same for the expression of a test on a value.
 fn literal_value(at: &str, test: &ValueTest, place: Place) -> Option<Literal> {
-    match test {
-        ValueTest::Normalized(_, test) => literal_value(at, test, place),
-        ValueTest::Regex(pattern) => partial(at, pattern, place),
-        _ => None,
-    }
+    regexes::of_value(test).and_then(|pattern| partial(at, pattern, place))
 }
 
 fn partial(at: &str, pattern: &Pattern, place: Place) -> Option<Literal> {
@@ -353,31 +434,34 @@ fn most(limit: &Limit) -> u64 {
 }
 
 fn costs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
-    let mut reached = true;
     let everything = Condition::All(Vec::new());
-    for (place, (when, cost)) in policy.costs.iter().enumerate() {
-        if reached {
-            cost_passes(policy, (when, cost), format!("{at}.costs[{place}].cost"), found);
-        } else {
-            let reason = "no request comes to this case, because all of its requests meet an earlier one";
-            let path = format!("{at}.costs[{place}]");
-            found.push(warning(code::UNREACHABLE_COST, path, reason, "Remove it, or write it earlier"));
-        }
-        let next = place.saturating_add(1);
-        let of_next = policy.costs.get(next).map_or(&everything, |(when, _)| when);
-        reached = !policy.costs.iter().take(next).any(|(earlier, _)| covers(earlier, of_next));
+    let unreached = covered(&policy.costs, |(wide, _), (narrow, _)| covers(wide, narrow));
+    let reached = policy.costs.iter().enumerate().filter(|(place, _)| !unreached.contains(place));
+    for (place, (when, cost)) in reached {
+        cost_passes(policy, (when, cost), format!("{at}.costs[{place}].cost"), found);
     }
-    if reached {
+    if !policy.costs.iter().any(|(when, _)| covers(when, &everything)) {
         cost_passes(policy, (&everything, &policy.cost), format!("{at}.cost"), found);
     }
-    let settled = policy.settle.cases.iter().enumerate();
-    for (place, case) in settled {
-        if policy.settle.cases.iter().take(place).any(|earlier| covers_response(&earlier.when, &case.when)) {
-            let reason = "no response comes to this case, because all of its responses meet an earlier one";
-            let path = format!("{at}.settle[{place}]");
-            found.push(warning(code::UNREACHABLE_COST, path, reason, "Remove it, or write it earlier"));
-        }
+    let classes = covered(&policy.priority, |(wide, _), (narrow, _)| covers(wide, narrow));
+    let settled = covered(&policy.settle.cases, |wide, narrow| covers_response(&wide.when, &narrow.when));
+    for (field, what, places) in
+        [("costs", "request", unreached), ("priority", "request", classes), ("settle", "response", settled)]
+    {
+        found.extend(places.into_iter().map(|place| {
+            let reason =
+                format!("no {what} comes to this case, because all of its {what}s meet an earlier one");
+            let path = format!("{at}.{field}[{place}]");
+            warning(code::UNREACHABLE_COST, path, reason, "Remove it, or write it earlier")
+        }));
     }
+}
+
+/// The places of cases that an earlier one covers.
+fn covered<T>(cases: &[T], covers: impl Fn(&T, &T) -> bool) -> Vec<usize> {
+    let is_covered =
+        |(place, case): &(usize, &T)| cases.iter().take(*place).any(|earlier| covers(earlier, case));
+    cases.iter().enumerate().filter(is_covered).map(|(place, _)| place).collect()
 }
 
 /// True if each response that meets `narrow` meets `wide`.

@@ -4,7 +4,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::conditions::leaves;
 use super::warning::{code, warning};
 use crate::finding::Finding;
 use weir::policy::matcher::{Condition, PathTest, ValueTest};
@@ -69,42 +68,49 @@ fn is_open_before(text: &str) -> bool {
 /// The maximum time of one search.
 const MOST: Duration = Duration::from_millis(1);
 
-/// Warns of the expressions in these conditions that take longer.
-pub fn warnings(conditions: &[(String, &Condition)], found: &mut Vec<Finding>) {
+/// Warns of the expressions at these places that take longer.
+pub fn warnings(patterns: &[(String, &Pattern)], found: &mut Vec<Finding>) {
     // Without optimisations, this program is many times slower than the filter. A browser has no such clock.
     if !cfg!(debug_assertions) && !cfg!(target_arch = "wasm32") {
-        slower(conditions, measured, found);
+        slower(patterns, measured, found);
     }
 }
 
-fn slower(conditions: &[(String, &Condition)], measure: fn(&Pattern) -> Duration, found: &mut Vec<Finding>) {
-    for (path, condition) in conditions {
-        for pattern in leaves(condition).into_iter().filter_map(pattern_of) {
-            let worst = measure(pattern);
-            if worst > MOST {
-                let reason = format!(
-                    "the regular expression {:?} takes {} µs on a value of {} bytes, and delays all requests of its worker by that",
-                    pattern.text(),
-                    worst.as_micros(),
-                    pattern.longest()
-                );
-                let advice = "Write a shorter expression, lower repetitions, or `exact`, `prefix` or `in`";
-                found.push(warning(code::SLOW_REGEX, path.clone(), reason, advice));
-            }
+fn slower(patterns: &[(String, &Pattern)], measure: fn(&Pattern) -> Duration, found: &mut Vec<Finding>) {
+    for (path, pattern) in patterns {
+        let worst = measure(pattern);
+        if worst > MOST {
+            let reason = format!(
+                "the regular expression {:?} takes {} µs on a value of {} bytes, and delays all requests of its worker by that",
+                pattern.text(),
+                worst.as_micros(),
+                pattern.longest()
+            );
+            let advice = "Write a shorter expression, lower repetitions, or `exact`, `prefix` or `in`";
+            found.push(warning(code::SLOW_REGEX, path.clone(), reason, advice));
         }
     }
 }
 
-fn pattern_of(condition: &Condition) -> Option<&Pattern> {
+/// The expression of a single condition.
+pub fn of_condition(condition: &Condition) -> Option<&Pattern> {
     match condition {
         Condition::Path(PathTest::Regex(pattern)) => {
             Some(pattern.with_slash.as_ref().unwrap_or(&pattern.exact))
         }
-        Condition::Header(_, ValueTest::Regex(pattern))
-        | Condition::Query(_, _, ValueTest::Regex(pattern))
-        | Condition::Cookie(_, ValueTest::Regex(pattern))
-        | Condition::Attribute(_, ValueTest::Regex(pattern))
-        | Condition::Body(_, ValueTest::Regex(pattern)) => Some(pattern),
+        Condition::Header(_, test)
+        | Condition::Query(_, _, test)
+        | Condition::Cookie(_, test)
+        | Condition::Attribute(_, test)
+        | Condition::Body(_, test) => of_value(test),
+        _ => None,
+    }
+}
+
+pub fn of_value(test: &ValueTest) -> Option<&Pattern> {
+    match test {
+        ValueTest::Normalized(_, test) => of_value(test),
+        ValueTest::Regex(pattern) => Some(pattern),
         _ => None,
     }
 }
@@ -149,15 +155,14 @@ fn search(pattern: &Pattern, value: &[u8]) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::conditions::leaves;
     use super::*;
     use weir::config::Config;
 
     #[test]
     fn an_expression_is_reported_by_what_was_measured() {
-        let config = r#"{"policies": [{"name": "p", "match": {"path": {"regex": "/[a-z]+"}},
-            "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#;
-        let config = Config::parse(config.as_bytes()).unwrap();
-        let conditions = [(String::from("policies[0].match"), &config.policies[0].matcher)];
+        let pattern = Pattern::new("/[a-z]+").unwrap();
+        let patterns = [(String::from("policies[0].match"), &pattern)];
         for (took, said) in [(999, None), (1_000, None), (1_001, Some("1001 µs"))] {
             let mut found = Vec::new();
             let measure: fn(&Pattern) -> Duration = match took {
@@ -165,10 +170,32 @@ mod tests {
                 1_000 => |_| Duration::from_micros(1_000),
                 _ => |_| Duration::from_micros(1_001),
             };
-            slower(&conditions, measure, &mut found);
+            slower(&patterns, measure, &mut found);
             let reason = found.first().map(|warning| warning.reason.as_str());
             assert_eq!(reason.is_some(), said.is_some(), "{took}");
             assert!(reason.zip(said).is_none_or(|(reason, said)| reason.contains(said)), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn each_condition_has_its_expression() {
+        for test in [
+            r#""path": {"regex": "x+"}"#,
+            r#""header": {"name": "a", "regex": "x+"}"#,
+            r#""query": {"name": "a", "regex": "x+", "normalize": ["trim"]}"#,
+            r#""cookie": {"name": "a", "regex": "x+", "normalize": ["trim", "lowercase"]}"#,
+            r#""jwt_claim": {"claim": ["a"], "regex": "x+"}"#,
+            r#""body_json": {"path": "a", "regex": "x+"}"#,
+        ] {
+            let config = format!(
+                r#"{{"policies": [{{"name": "p", "match": {{{test}}},
+                "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}}]}}]}}"#
+            );
+            let config = Config::parse(config.as_bytes()).unwrap();
+            assert!(
+                leaves(&config.policies[0].matcher).into_iter().any(|of| of_condition(of).is_some()),
+                "{test}"
+            );
         }
     }
 
