@@ -74,32 +74,27 @@ impl Ruled<'_> {
 
 impl Asked {
     fn json(&self, ruled: &Ruled<'_>, check: &Check, commands: bool) -> Value {
-        let views = ruled.policy.tiers.tiers.get(check.tier).map_or(&[][..], |tier| &tier.views);
-        let (plan, left) = (&self.plan, self.left.as_ref());
-        let in_force = left.map_or(plan.limits(), |left| left.in_force(plan.limits()));
-        let mut keys = self.keys(check).into_iter();
-        let limits = views.iter().zip(in_force).enumerate().map(|(place, (view, limit))| {
-            let answer = left.and_then(|left| left.limits.get(place));
+        let (limits, keys) = self.limits(ruled.policy, check);
+        let limits = limits.into_iter().map(|(view, limit, key, answer)| {
             json!({
                 "name": view.name(),
                 "limit": words::limit(limit),
-                "key": shown(&keys.next().unwrap_or_default()),
+                "key": shown(&key),
                 "remaining": answer.map(|answer| answer.remaining),
                 "kept": answer.map(|_| limit.kept(check.ask(0))),
                 "reset_ms": answer.map(|answer| answer.reset.as_millis_ceil()),
                 "warn_at_percent": view.warn_at().map(|warn_at| warn_at.percent),
             })
         });
-        let limits: Vec<Value> = limits.collect();
-        let ban = left.map_or(RetryAfter::Now, |left| left.ban);
+        let ban = self.left.as_ref().map_or(RetryAfter::Now, |left| left.ban);
         let would = self.would.map(|would| match would {
             Would::Admit => json!({ "admit": true, "retry_after_ms": Value::Null }),
             Would::Reject(after) => json!({ "admit": false, "retry_after_ms": millis(after) }),
         });
         let words = |command: Vec<Vec<u8>>| command.iter().map(|word| shown(word)).collect::<Vec<_>>();
         json!({
-            "limits": limits,
-            "other_keys": keys.map(|key| shown(&key)).collect::<Vec<_>>(),
+            "limits": limits.collect::<Vec<_>>(),
+            "other_keys": keys.iter().map(|key| shown(key)).collect::<Vec<_>>(),
             "command": commands.then(|| words(self.command(check))),
             "not_asked": self.not_asked,
             "banned": ban != RetryAfter::Now,

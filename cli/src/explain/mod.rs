@@ -31,15 +31,16 @@ use super::region::{Counted, InRegion};
 use super::sample::RequestFlags;
 use super::store::{Login, Memory, Redis};
 use super::{Ended, Failure, Found, date, failed, request, words};
+use rehearsal::Charge;
 use rulings::{doubt, listed_condition};
 use weir::config::{Config, Evaluation, Step};
 use weir::decision::{CheckAnswer, Decision};
-use weir::limit::{Outcome, RetryAfter, Subject};
+use weir::limit::{Limit, LimitOutcome, Outcome, RetryAfter, Subject};
 use weir::policy::{self, Check, Mode, Policy, Ruling};
 use weir::request::client_ip::connection;
 use weir::request::sample::Sample;
 use weir::request::{Attributes, Request, is_grpc};
-use weir::response::{self, Verdict};
+use weir::response::{self, LimitView, Verdict};
 use weir::script::{Form, Plan};
 use weir::time::Micros;
 
@@ -263,15 +264,26 @@ impl<'a> Asking<'a> {
         let not_asked = elsewhere.filter(|_| matches!(self.counts, Counts::Redis(_)));
         let ask = check.ask(check.is_charged().into());
         let (mut left, mut would) = (None, None);
-        let on = |mut subject: Subject, now, ask| subject.check(plan.limits(), plan.ban(), now, ask);
+        // Policies with one name in `counters` charge the same counts, in their order.
+        let earlier = self.answers.iter().map(|(earlier, _)| earlier);
+        let earlier = earlier.filter(|earlier| (earlier.tier, &earlier.tag) == (check.tier, &check.tag));
+        let charge = |check: &Check| Some((self.config.plan(check)?, check.ask(check.is_charged().into())));
+        let earlier: Vec<Charge> = earlier.filter_map(charge).collect();
+        let after_all = |mut subject: Subject, now| {
+            for (plan, ask) in &earlier {
+                subject.check(plan.limits(), plan.ban(), now, *ask);
+            }
+            subject.check(plan.limits(), plan.ban(), now, ask)
+        };
         let asked = match &mut self.counts {
             Counts::Redis(redis) if not_asked.is_none() => {
                 let outcome = redis.check(&plan, &check.tag, check.ask(0), None)?;
-                Some((outcome, rehearsal::ask(redis, &plan, &check.tag, ask)))
+                Some((outcome, rehearsal::ask(redis, &check.tag, &earlier, &(Rc::clone(&plan), ask))))
             }
             Counts::Replay(memory, now) => {
                 let subject = memory.subject(check);
-                Some((on(subject.clone(), *now, check.ask(0)), Ok(on(subject, *now, ask))))
+                let outcome = subject.clone().check(plan.limits(), plan.ban(), *now, check.ask(0));
+                Some((outcome, Ok(after_all(subject, *now))))
             }
             Counts::Redis(_) | Counts::Nothing(_) => None,
         };
@@ -289,8 +301,7 @@ impl<'a> Asking<'a> {
                 decision
             }
             None => {
-                let now = self.now();
-                let outcome = on(Subject::default(), now, ask);
+                let outcome = after_all(Subject::default(), self.now());
                 check.decision(&outcome, plan.limits(), 0, ask)
             }
         };
@@ -373,16 +384,29 @@ fn without_taking(left: &Outcome, plan: &Plan, check: &Check) -> Decision {
     Decision { granted: after == RetryAfter::Now, ..check.decision(left, plan.limits(), 0, check.ask(0)) }
 }
 
+/// A limit that is asked: its view, what is in force, its key, and the answer if that is known.
+type AskedLimit<'a> = (&'a LimitView, &'a Limit, Vec<u8>, Option<&'a LimitOutcome>);
+
 impl Asked {
-    /// The keys of its limits, in the order of the policy, then those that are no limit's.
-    fn keys(&self, check: &Check) -> Vec<Vec<u8>> {
-        let (mut keys, names) = (rehearsal::keys(&command(&self.plan, check, 0)), self.plan.names());
-        // The command has them in the order of its script.
-        keys.sort_by_key(|key| {
+    /// Its limits, in the order of the policy; and the keys that are no limit's. If only the ban counts, no limit is asked.
+    fn limits<'a>(&'a self, policy: &'a Policy, check: &Check) -> (Vec<AskedLimit<'a>>, Vec<Vec<u8>>) {
+        let names = self.plan.names();
+        let place = |key: &[u8]| {
             let is_of = |name: &&str| key.rsplit(|byte| *byte == b':').next() == Some(name.as_bytes());
-            names.iter().position(is_of).unwrap_or(names.len())
+            names.iter().position(is_of)
+        };
+        let keys = rehearsal::keys(&command(&self.plan, check, 0)).into_iter();
+        let (mut keys, others): (Vec<_>, Vec<_>) = keys.partition(|key| place(key).is_some());
+        // The command has them in the order of its script.
+        keys.sort_by_key(|key| place(key));
+        let views = policy.tiers.tiers.get(check.tier).filter(|_| !check.ban_only);
+        let views = views.map_or(&[][..], |tier| &tier.views);
+        let left = self.left.as_ref();
+        let in_force = left.map_or(self.plan.limits(), |left| left.in_force(self.plan.limits()));
+        let limits = views.iter().zip(in_force).zip(keys).enumerate().map(|(place, ((view, limit), key))| {
+            (view, limit, key, left.and_then(|left| left.limits.get(place)))
         });
-        keys
+        (limits.collect(), others)
     }
 
     /// The words of the command that goes to Redis.

@@ -3,6 +3,7 @@
 //! afterwards: the answer is exact, and nothing is counted.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::rc::Rc;
 
 use crate::Failure;
 use crate::store::Redis;
@@ -10,25 +11,30 @@ use weir::limit::{Ask, Outcome};
 use weir::resp;
 use weir::script::{Form, Plan};
 
-/// Asks on copies of the keys, which have the same hash slot. The number in their names is random: operators in containers often have
-/// the same process id.
-pub fn ask(redis: &mut Redis, plan: &Plan, tag: &[u8], ask: Ask) -> Result<Outcome, Failure> {
+/// The limits that a request asks, and the check.
+pub type Charge = (Rc<Plan>, Ask);
+
+/// Asks on copies of the keys, which have the same hash slot. What the same request has charged `earlier` has the same keys. The number in
+/// the names of the copies is random: operators in containers often have the same process id.
+pub fn ask(redis: &mut Redis, tag: &[u8], earlier: &[Charge], last: &Charge) -> Result<Outcome, Failure> {
     let mark = format!("explain-{:016x}", RandomState::new().hash_one(0)).into_bytes();
-    let mut command = Vec::new();
-    plan.check(tag, ask, None, Form::Evalsha, &mut command);
-    let keys = keys(&command);
+    let command = |(plan, ask): &Charge, form| {
+        let mut command = Vec::new();
+        plan.check(tag, *ask, None, form, &mut command);
+        command
+    };
+    let keys = keys(&command(last, Form::Evalsha));
     let copies: Vec<Vec<u8>> = keys.iter().map(|key| copy_of(key, &mark)).collect();
     let remove: Vec<&[u8]> = [&b"DEL"[..]].into_iter().chain(copies.iter().map(Vec::as_slice)).collect();
     redis.ask(&remove)?;
     let mut copied = keys.iter().zip(&copies);
     let copied = copied.try_for_each(|(key, copy)| redis.ask(&[b"COPY", key, copy]).map(|_| ()));
     let answer = copied.and_then(|()| {
-        let check = |form, out: &mut Vec<u8>| {
-            let mut command = Vec::new();
-            plan.check(tag, ask, None, form, &mut command);
-            out.extend(on_copies(&command, &mark));
+        let mut run = |charge: &Charge| {
+            let check = |form, out: &mut Vec<u8>| out.extend(on_copies(&command(charge, form), &mark));
+            redis.run(check, |reply| charge.0.outcome(reply))
         };
-        redis.run(check, |reply| plan.outcome(reply))
+        earlier.iter().try_for_each(|charge| run(charge).map(|_| ())).and_then(|()| run(last))
     });
     redis.ask(&remove).and(answer)
 }

@@ -61,9 +61,7 @@ fn print_check(ruled: &Ruled<'_>, check: &Check, commands: bool, out: &mut impl 
     if let Some(why) = &asked.not_asked {
         writeln!(out, "  not asked: {why}")?;
     }
-    if !check.ban_only {
-        print_limits(ruled.policy, check, asked, out)?;
-    }
+    print_limits(ruled.policy, check, asked, out)?;
     if commands {
         print_command(asked, check, out)?;
     }
@@ -89,20 +87,16 @@ fn print_check(ruled: &Ruled<'_>, check: &Check, commands: bool, out: &mut impl 
 
 /// Each limit with its key, and what it has left if that is known; then the keys that are no limit's.
 fn print_limits(policy: &Policy, check: &Check, asked: &Asked, out: &mut impl io::Write) -> io::Result<()> {
-    let views = policy.tiers.tiers.get(check.tier).map_or(&[][..], |tier| &tier.views);
-    let (plan, left) = (&asked.plan, asked.left.as_ref());
-    let limits = left.map_or(plan.limits(), |left| left.in_force(plan.limits()));
-    let mut keys = asked.keys(check).into_iter();
-    for (place, (view, limit)) in views.iter().zip(limits).enumerate() {
-        let answer = left.and_then(|left| left.limits.get(place));
+    let (limits, keys) = asked.limits(policy, check);
+    for (view, limit, key, answer) in limits {
         let state =
             answer.map(|answer| format!("; {}", limits::has_left(limit, answer, limit.kept(check.ask(0)))));
         let warns = view.warn_at().map(|warn_at| format!("; warns at {} % used", warn_at.percent));
         let (state, warns) = (state.unwrap_or_default(), warns.unwrap_or_default());
         writeln!(out, "  limit {}: {}{state}{warns}", view.name(), words::limit(limit))?;
-        writeln!(out, "    key {}", keys.next().unwrap_or_default().escape_ascii())?;
+        writeln!(out, "    key {}", key.escape_ascii())?;
     }
-    keys.try_for_each(|key| writeln!(out, "  key {}", key.escape_ascii()))
+    keys.iter().try_for_each(|key| writeln!(out, "  key {}", key.escape_ascii()))
 }
 
 fn print_command(asked: &Asked, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
