@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request that is written as flags.
 
+use std::borrow::Cow;
+
 use clap::Args;
 
 use super::Failure;
-use weir::request::client_ip;
 use weir::request::sample::Sample;
+use weir::request::{Attributes, client_ip};
 
 /// A request.
 #[derive(Args, Clone)]
@@ -108,14 +110,16 @@ impl RequestFlags {
             // The name of a pseudo-header, such as `:scheme`, begins with a colon.
             let (colon, rest) =
                 line.trim_start().strip_prefix(':').map_or(("", line.as_str()), |rest| (":", rest));
-            let (name, value) = rest.split_once(':').ok_or_else(|| format!("{line:?} is not NAME: VALUE"))?;
+            let (name, value) =
+                rest.split_once(':').ok_or_else(|| format!("--header {line:?}: allowed is NAME: VALUE"))?;
             sample = sample.header(&format!("{colon}{}", name.trim()), value.trim_matches([' ', '\t']));
         }
         if let Some(body) = &self.body {
             sample = sample.with_body(body);
         }
         for line in &self.properties {
-            let (path, value) = line.split_once('=').ok_or_else(|| format!("{line:?} is not PATH=VALUE"))?;
+            let (path, value) =
+                line.split_once('=').ok_or_else(|| format!("--attribute {line:?}: allowed is PATH=VALUE"))?;
             let path: Vec<&str> = path.split(if path.contains('/') { '/' } else { '.' }).collect();
             if path == ["request", "time"] {
                 return Err(String::from(
@@ -124,6 +128,15 @@ impl RequestFlags {
             }
             sample = sample.property(&path, value);
         }
-        Ok(sample)
+        Ok(with_host(sample))
+    }
+}
+
+/// A request as Envoy has it: the header `host` is `:authority`, which is found by both names.
+pub(super) fn with_host(sample: Sample) -> Sample {
+    let value = |name: &str| Attributes::header(&sample, name).ok().flatten().map(Cow::into_owned);
+    match value("host").or_else(|| value(":authority")) {
+        Some(host) => sample.without("host").header(":authority", &host).header("host", &host),
+        None => sample,
     }
 }

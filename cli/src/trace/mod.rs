@@ -17,13 +17,14 @@ pub(super) use number::duration;
 pub(super) use summary::Summary;
 
 use super::Failure;
+use super::sample::with_host;
 use lines::LONGEST;
 pub(super) use lines::Lines;
 use mapped::Mapped;
 use reorder::Reorder;
 use text::Text;
-use weir::request::client_ip;
 use weir::request::sample::Sample;
+use weir::request::{Attributes as _, client_ip};
 use weir::time::Micros;
 
 #[derive(Debug)]
@@ -264,23 +265,29 @@ impl Trace {
 
 impl Options {
     fn event(&self, entry: Entry, line: u64) -> Event {
-        let Entry { when, took, client, has_host, mut request } = entry;
+        let names_host = entry.names_host();
+        let Entry { when, took, client, mut request, .. } = entry;
         let took = took.or(self.duration).unwrap_or_default();
         let at = match when {
             When::Start(at) => at,
             When::End(at) => at.since(took),
         };
-        if let Some(host) = self.host.as_ref().filter(|_| !has_host) {
+        if let Some(host) = self.host.as_ref().filter(|_| !names_host) {
             request = request.host(host);
         }
         if let Some(client) = client {
             request = request.property(&["source", "address"], client);
         }
-        Event { at: at.max(Micros(1)), took, line, request: request.at(at) }
+        Event { at: at.max(Micros(1)), took, line, request: with_host(request.at(at)) }
     }
 }
 
 impl Entry {
+    /// True if it has a host, perhaps as a header.
+    fn names_host(&self) -> bool {
+        self.has_host || self.request.header_lines("host").is_ok_and(|lines| lines > 0)
+    }
+
     /// True if the filter could read the client's address.
     fn has_client(&self) -> bool {
         self.client.as_ref().is_some_and(|client| client_ip::connection(client).is_some())

@@ -34,7 +34,7 @@ impl Summary {
     pub(super) fn add(&mut self, entry: &Entry, line: u64) {
         let count = |count: &mut u64, one: bool| *count = count.saturating_add(one.into());
         count(&mut self.requests, true);
-        count(&mut self.without_host, !entry.has_host);
+        count(&mut self.without_host, !entry.names_host());
         count(&mut self.without_duration, entry.took.is_none());
         if !entry.has_client() {
             count(&mut self.without_client, true);
