@@ -6,11 +6,11 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::source::load_with_text;
 use super::{Ended, Found, check, describe, failed, words};
-use weir::config::{Config, duration};
+use weir::config::{Config, duration, duration_text, json_schema};
 use weir::limit::Limit;
 use weir::policy::subject::SubjectPart;
 use weir::policy::{Policy, Tier};
@@ -37,25 +37,6 @@ const WORDED: &[&str] = &["name", "match", "subject", "limits"];
 /// Fields of a part of a subject that its words do not say, and that change which requests have it.
 const UNSAID: [&str; 3] = ["on_missing", "on_multiple", "normalize"];
 
-/// Fields that are durations. Elsewhere, `1s` is a string.
-const DURATIONS: [&str; 15] = [
-    "deadline",
-    "denial_ttl",
-    "duration",
-    "interval",
-    "keep",
-    "max",
-    "max_delay",
-    "max_wait",
-    "precision",
-    "retry_after",
-    "retry_jitter",
-    "sync_interval",
-    "timeout",
-    "ttl",
-    "window",
-];
-
 /// Fields of a limit that its words say.
 const OF_LIMIT: &[&str] = &[
     "name",
@@ -79,7 +60,9 @@ const OF_LIMIT: &[&str] = &[
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let ((old, old_text), (new, new_text)) =
         (load_with_text(&arguments.old)?, load_with_text(&arguments.new)?);
-    let changes = changes((&old, &old_text), (&new, &new_text));
+    let shapes: Value = serde_json::from_str(&json_schema()).unwrap_or_default();
+    let [old_text, new_text] = [old_text, new_text].map(|text| normal(&text, &shapes, &shapes));
+    let changes = changes((&old, &old_text), (&new, &new_text), &shapes);
     for (policy, what) in &changes {
         let line = match (arguments.json, policy.as_str()) {
             (true, _) => {
@@ -95,8 +78,9 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
 
 type Read<'a> = (&'a Config, &'a Value);
 
-fn changes((old, old_text): Read<'_>, (new, new_text): Read<'_>) -> Vec<Change> {
-    let whole = fields(old_text, new_text, &["policies"]).into_iter();
+fn changes((old, old_text): Read<'_>, (new, new_text): Read<'_>, shapes: &Value) -> Vec<Change> {
+    let whole = fields(old_text, new_text, &["$schema", "policies"]).into_iter();
+    let subject_by_default = shapes.pointer("/$defs/policy/properties/subject/default");
     let mut changes: Vec<Change> =
         whole.map(|(field, what)| (String::new(), format!("{field}: {what}"))).collect();
     let order = |of: &Config, other: &Config| {
@@ -136,9 +120,10 @@ fn changes((old, old_text): Read<'_>, (new, new_text): Read<'_>) -> Vec<Change> 
                 if subject(before) != subject(policy) {
                     add(format!("counts for each {}, and did for each {}", subject(policy), subject(before)));
                 }
-                let [was, is] =
-                    within("subject").map(|parts| parts.as_array().map_or(&[][..], Vec::as_slice));
-                for (at, (was, is)) in was.iter().zip(is).enumerate() {
+                let [was, is] = within("subject").map(|parts| {
+                    parts.as_array().or(subject_by_default.and_then(Value::as_array)).into_iter().flatten()
+                });
+                for (at, (was, is)) in was.zip(is).enumerate() {
                     let found = fields(was, is, &[]).into_iter();
                     let found = found.filter(|(field, _)| UNSAID.contains(&field.as_str()));
                     found.for_each(|(field, what)| add(format!("subject[{at}].{field}: {what}")));
@@ -170,13 +155,14 @@ fn fields(old: &Value, new: &Value, but: &[&str]) -> Vec<(String, String)> {
     for key in all.iter().filter(|key| !but.contains(&key.as_str())) {
         let shown = |value: &Value| if key == "exempt" { closed(value, false) } else { shown(value) };
         let what = match (old.get(key), new.get(key)) {
-            (Some(before), Some(now)) if is_same(key, before, now) => continue,
+            (Some(before), Some(now)) if before == now => continue,
             (Some(before), Some(now)) if before.is_object() && now.is_object() => {
                 let inner = fields(before, now, &[]).into_iter();
                 found.extend(inner.map(|(inner, what)| (format!("{key}.{inner}"), what)));
                 continue;
             }
-            (Some(_), _) if key.contains("secret") => String::from("is another one"),
+            (Some(_), Some(_)) if key.contains("secret") => String::from("is another one"),
+            (Some(_), None) if key.contains("secret") => String::from("is gone"),
             (Some(before), Some(now)) if shown(before) == shown(now) => {
                 format!("is {}, with another value that clients send", shown(now))
             }
@@ -191,26 +177,52 @@ fn fields(old: &Value, new: &Value, but: &[&str]) -> Vec<(String, String)> {
     found
 }
 
-/// True if weir reads two values of a field alike. A large number is a string in YAML, and a number in JSON; `1s` is `1000ms`.
-fn is_same(field: &str, one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Array(ones), Value::Array(others)) => {
-            let mut both = ones.iter().zip(others);
-            ones.len() == others.len() && both.all(|(one, other)| is_same(field, one, other))
-        }
-        (Value::Object(ones), Value::Object(others)) => {
-            let is_in = |(name, one): (&String, &Value)| {
-                others.get(name).is_some_and(|other| is_same(name, one, other))
+/// A value of this shape in its only spelling: without fields that have their default, `1000ms` as `1s`, and `1k` as 1000. `shapes` is the
+/// schema.
+fn normal(value: &Value, shape: &Value, shapes: &Value) -> Value {
+    let named = |shape: &Value| shapes.pointer(shape.get("$ref")?.as_str()?.strip_prefix('#')?);
+    let shape = named(shape).unwrap_or(shape);
+    let list = |name: &str| shape.get(name).and_then(Value::as_array).into_iter().flatten();
+    match value {
+        Value::Object(fields) => {
+            let is_tagged = |case: &&Value| {
+                let tag = case.pointer("/if/properties").and_then(Value::as_object);
+                tag.is_some_and(|tag| tag.iter().all(|(name, of)| fields.get(name) == of.get("const")))
             };
-            ones.len() == others.len() && ones.iter().all(is_in)
+            let of_tag = list("allOf").find(is_tagged).and_then(|case| case.get("then"));
+            // A word, or an object.
+            let shape = of_tag.into_iter().chain(list("oneOf")).find_map(named).unwrap_or(shape);
+            let properties = shape.get("properties").and_then(Value::as_object);
+            let shape_of = |name: &str| {
+                let property = properties.and_then(|properties| properties.get(name));
+                property.or_else(|| shape.get("additionalProperties")).unwrap_or(&Value::Null)
+            };
+            // With these on both sides, the fields in them are compared.
+            let empty = Value::Object(Map::new());
+            let is_empty = |shape: &Value| shape.get("default") == Some(&empty);
+            let empties = properties.into_iter().flatten().filter(|(_, shape)| is_empty(shape));
+            let empties = empties.map(|(name, _)| (name.clone(), empty.clone()));
+            let each = fields.iter().filter_map(|(name, value)| {
+                let shape = shape_of(name);
+                let value = normal(value, shape, shapes);
+                let default = shape.get("default").map(|default| normal(default, shape, shapes));
+                (default.as_ref() != Some(&value)).then(|| (name.clone(), value))
+            });
+            empties.chain(each).collect()
         }
-        (Value::String(one), Value::String(other)) if DURATIONS.contains(&field) => {
-            one == other || duration(one).is_some_and(|span| Some(span) == duration(other))
+        Value::Array(items) => {
+            let shape = shape.get("items").unwrap_or(&Value::Null);
+            items.iter().map(|item| normal(item, shape, shapes)).collect()
         }
-        (Value::String(text), Value::Number(number)) | (Value::Number(number), Value::String(text)) => {
-            *text == number.to_string() || count(text).is_some_and(|count| number.as_u64() == Some(count))
+        // Only durations have bounds that no pattern says.
+        Value::String(text) if shape.get("$comment").is_some() => {
+            duration(text).map_or_else(|| value.clone(), |span| duration_text(span).into())
         }
-        _ => one == other,
+        Value::String(text) if list("type").any(|of| of == "integer") => {
+            count(text).map_or_else(|| value.clone(), Value::from)
+        }
+        Value::Number(number) if list("type").any(|of| of == "number") => number.to_string().into(),
+        _ => value.clone(),
     }
 }
 
