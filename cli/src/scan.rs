@@ -80,6 +80,11 @@ pub(super) fn pattern(prefix: &str, policy: Option<&str>, name: &str) -> Vec<u8>
     format!("{}:{{{policy}|*}}:{name}", escaped(prefix)).into_bytes()
 }
 
+/// A pattern that matches all keys of a run of `weir replay`.
+pub(super) fn of_replay(run: u64) -> Vec<u8> {
+    format!("*:{{replay-{run:016x}-*").into_bytes()
+}
+
 /// Escapes the special characters of patterns in a string.
 fn escaped(text: &str) -> String {
     let is_special = |of: char| matches!(of, '*' | '?' | '[' | ']' | '^' | '\\');

@@ -11,10 +11,12 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Replay, Wanted, distinct};
-use crate::store::{Login, Memory, Store};
+use crate::scan::{of_replay, scan};
+use crate::store::{Login, Memory, Redis, Store};
 use crate::trace::{self, Lines, Mapping, Options, Trace};
 use crate::{Ended, Failure, Found, failed, source, tell, words};
 use weir::config::Config;
+use weir::policy::key::tag_of;
 use weir::time::Micros;
 
 /// The number of requests after which the progress bar moves.
@@ -50,7 +52,7 @@ pub struct Arguments {
     /// configurations.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Count in this Redis, with the filter's own scripts and the trace's time, under keys of this run.
+    /// Count in this Redis, with the filter's own scripts and the trace's time, under keys that `replay` removes.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     redis: Vec<String>,
     #[command(flatten)]
@@ -60,6 +62,25 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     // Operators in containers often have the same process id.
     let run = RandomState::new().hash_one(0);
+    let first = source::load_one(&arguments.file)?;
+    let second = arguments.against.as_deref().map(source::load_one).transpose()?;
+    let redis = arguments.login.connect_if(&arguments.redis)?;
+    let found = decide(arguments, run, (first, second), out);
+    if let Some(redis) = redis
+        && let Err(failure) = remove(redis, run)
+    {
+        say(&format!("warning: the keys of this run stay in Redis until they expire: {failure}"));
+    }
+    found
+}
+
+/// Decides about all requests, and reports.
+fn decide(
+    arguments: &Arguments,
+    run: u64,
+    (first, second): (Config, Option<Config>),
+    out: &mut impl io::Write,
+) -> Result<Found, Ended> {
     let store = |place: &str| -> Result<Store, Failure> {
         match arguments.login.connect_if(&arguments.redis)? {
             None => Ok(Store::Memory(Memory::default())),
@@ -68,8 +89,6 @@ pub fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, End
     };
     let name = |path: &Path| words::printable(&path.file_name().unwrap_or_default().to_string_lossy());
     let names = [name(&arguments.file), arguments.against.as_deref().map(name).unwrap_or_default()];
-    let first = source::load_one(&arguments.file)?;
-    let second = arguments.against.as_deref().map(source::load_one).transpose()?;
     let mut wanted = Wanted::new(&first);
     let trace = read(arguments, &first, &mut wanted)?;
     let mut replay = Replay::new(trace, wanted, arguments.html.is_some(), (first, store("1")?));
@@ -113,6 +132,25 @@ pub fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, End
                 first.totals.report(&first.config, out).map_err(failed)?;
             }
             Ok(Found::Nothing)
+        }
+    }
+}
+
+/// The number of keys that are found before they are removed.
+const FOUND: usize = 100_000;
+
+/// Removes the keys of a run.
+fn remove(mut redis: Redis, run: u64) -> Result<(), Failure> {
+    let patterns = [of_replay(run)];
+    loop {
+        let found = scan(&mut redis, &patterns, FOUND)?;
+        let keys: Vec<&[u8]> = found.keys.iter().map(Vec::as_slice).collect();
+        // The keys of one subject are on one node.
+        for of_subject in keys.chunk_by(|one, other| tag_of(one) == tag_of(other)) {
+            redis.ask(&[&[b"DEL".as_slice()], of_subject].concat())?;
+        }
+        if !found.is_partial {
+            return Ok(());
         }
     }
 }
