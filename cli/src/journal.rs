@@ -38,7 +38,7 @@ pub(super) struct Arguments {
 
 pub(super) fn prefix(text: &str) -> Result<String, String> {
     let fits = (1..=LONGEST_PREFIX).contains(&text.len());
-    if fits { Ok(text.to_owned()) } else { Err(format!("1 to {LONGEST_PREFIX} bytes")) }
+    if fits { Ok(text.to_owned()) } else { Err(format!("allowed are 1 to {LONGEST_PREFIX} bytes")) }
 }
 
 /// Prints the journal, oldest entries first.

@@ -91,10 +91,8 @@ impl Selection {
                 "which subject? Describe a request of it, such as --client 192.0.2.1, or write --subject",
             ));
         }
-        if let Some(name) = &self.policy
-            && config.policies.iter().all(|policy| policy.name != *name)
-        {
-            return Err(format!("--policy {name:?}: the configuration has {}", names(config)));
+        if let Some(name) = &self.policy {
+            policy_named(config, name)?;
         }
         let is_wanted = |policy: &Policy| self.policy.as_ref().is_none_or(|name| *name == policy.name);
         let found = match &self.subject {
@@ -245,6 +243,12 @@ fn escaped(value: &[u8]) -> String {
     let mut tag = key::Tag::new("");
     tag.part(Some(value));
     String::from_utf8_lossy(&tag.finish()).trim_start_matches("{|").trim_end_matches('}').to_owned()
+}
+
+/// The policy that `--policy` names.
+pub(super) fn policy_named<'a>(config: &'a Config, name: &str) -> Result<&'a Policy, Failure> {
+    let found = config.policies.iter().find(|policy| policy.name == name);
+    found.ok_or_else(|| format!("--policy {name:?}: the configuration has {}", names(config)))
 }
 
 fn names(config: &Config) -> String {

@@ -253,9 +253,10 @@ impl Count {
     fn parse(text: &str, subject: &Subject<'_>) -> Result<Self, Failure> {
         let wrong = |why: String| format!("{text:?}: {why}");
         let parts = text.split_once('=').and_then(|(path, value)| Some((path.rsplit_once('.')?, value)));
-        let Some(((limit, count), value)) = parts else {
-            return Err(wrong(String::from("allowed is LIMIT.COUNT=N, such as minute.limit=1000")));
+        let allowed = || {
+            wrong(String::from("allowed is LIMIT.COUNT=N, such as minute.limit=1000; N is a whole number"))
         };
+        let Some(((limit, count), value)) = parts else { return Err(allowed()) };
         // Of all tiers: the override is for each that the subject may have.
         let tiers = subject.policy.tiers.tiers.iter();
         let limits: Vec<(&str, &Limit)> =
@@ -267,7 +268,7 @@ impl Count {
         let Some(name) = found.count_names().iter().find(|name| **name == count) else {
             return Err(wrong(format!("the counts of limit {limit} are {}", found.count_names().join(", "))));
         };
-        let value = value.parse().map_err(|_| wrong(String::from("the count is no whole number")))?;
+        let value = value.parse().map_err(|_| allowed())?;
         Ok(Self { limit: limit.to_owned(), name, value })
     }
 }

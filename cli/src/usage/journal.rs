@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Arguments, TOP, csv};
 use crate::store::Redis;
+use crate::subject::policy_named;
 use crate::{Ended, Failure, date, tell, words};
 use weir::config::{Config, UsageJournal};
 use weir::policy::Policy;
@@ -105,11 +106,7 @@ struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     fn of(arguments: &Arguments, config: &'a Config) -> Result<Self, Failure> {
         let selection = &arguments.selection;
-        let named = |name: &str| {
-            let found = config.policies.iter().find(|policy| policy.name == name);
-            found.ok_or_else(|| format!("--policy: the configuration has no policy {name:?}"))
-        };
-        let policy = selection.policy().map(named).transpose()?;
+        let policy = selection.policy().map(|name| policy_named(config, name)).transpose()?;
         let tags = match selection.is_open() {
             true => None,
             false => Some(selection.find(config)?.iter().map(|subject| subject.tag().to_vec()).collect()),

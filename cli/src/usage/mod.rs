@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::region::counted_here;
 use super::scan::{pattern, progress, scan};
 use super::store::{Place, Redis};
-use super::subject::{Selection, State, Subject};
+use super::subject::{Selection, State, Subject, policy_named};
 use super::{Ended, Failure, Found, date, failed, print, tell, words};
 use weir::config::Config;
 use weir::limit::Limit;
@@ -117,14 +117,12 @@ pub(super) fn of_all(
     wanted: Option<&str>,
     connect: impl FnOnce() -> Result<Redis, Failure>,
 ) -> Result<(Vec<Used>, bool), Failure> {
-    let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted == name);
-    let policies = config.policies.iter().filter(|policy| is_wanted(&policy.name)).collect();
+    let policies = match wanted {
+        Some(name) => vec![policy_named(config, name)?],
+        None => config.policies.iter().collect(),
+    };
     let here = counted_here(config, policies, |policy| policy)?;
     let counted: BTreeSet<&str> = here.iter().map(|policy| policy.counters.as_str()).collect();
-    if counted.is_empty() {
-        let name = wanted.unwrap_or("");
-        return Err(format!("--policy: the configuration has no policy {name:?}"));
-    }
     let patterns: Vec<_> =
         counted.iter().map(|name| pattern(&config.store.key_prefix, Some(name), "*")).collect();
     let mut redis = connect()?;
