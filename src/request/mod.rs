@@ -259,8 +259,9 @@ impl<'a> Request<'a> {
         let mut named = &self.named;
         loop {
             for cell in &named.kept {
+                let is_new = cell.get().is_none();
                 let (kept, value) = cell.get_or_init(|| (name, read()));
-                if *kept == name {
+                if is_new || *kept == name {
                     return value.as_ref().map(Option::as_ref).map_err(|unreadable| *unreadable);
                 }
             }
