@@ -8,40 +8,26 @@ const fn all(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// Marks each byte below `bound` by its highest bit. Only the lowest mark is certain: the subtraction may carry into those above it.
-const fn below(word: u64, bound: u8) -> u64 {
-    word.wrapping_sub(all(bound)) & !word & all(0x80)
-}
-
-/// Counts the bytes before the first one that ends a run, eight at a time. `ends` marks it in a word, `is_end` tests a single byte.
-fn run(bytes: &[u8], mut ends: impl FnMut(u64) -> u64, is_end: impl Fn(u8) -> bool) -> usize {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
-        let found = ends(u64::from_le_bytes(*word));
-        if found != 0 {
-            return index * 8 + (found.trailing_zeros() / 8) as usize;
-        }
-    }
-    let whole = words.len() * 8;
-    whole + rest.iter().position(|&byte| is_end(byte)).unwrap_or(rest.len())
-}
-
-/// Counts the bytes of a JSON string before a quote, a backslash or a control character.
+/// Counts the bytes of a JSON string before a quote, a backslash or a control character, eight at a time.
 /// The flag is true if they are all ASCII. It may be false although they are, if one of the next seven bytes is not ASCII.
 pub(super) fn of_string(bytes: &[u8]) -> (usize, bool) {
+    let (words, rest) = bytes.as_chunks::<8>();
     let mut seen = 0;
-    let length = run(
-        bytes,
-        |word| {
-            seen |= word;
-            // With this bit flipped, a quote is 0x20 and a space is not: one comparison finds it and control characters.
-            below(word ^ all(0x02), 0x21) | below(word ^ all(b'\\'), 1)
-        },
-        |byte| byte < 0x20 || byte == b'"' || byte == b'\\',
-    );
-    let rest = bytes.get(length & !7..length).unwrap_or_default();
-    let ascii = seen & all(0x80) == 0 && rest.is_ascii();
-    (length, ascii)
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        seen |= word;
+        // With this bit flipped, a quote is 0x20 and a space is not: one comparison finds it and control characters.
+        let low = (word ^ all(0x02)).wrapping_sub(all(0x21));
+        let backslash = (word ^ all(b'\\')).wrapping_sub(all(1));
+        // The highest bit marks a byte that ends the run. Only the lowest mark is certain: a subtraction may carry into those above it.
+        let ends = (low | backslash) & !word & all(0x80);
+        if ends != 0 {
+            return (index * 8 + (ends.trailing_zeros() / 8) as usize, seen & all(0x80) == 0);
+        }
+    }
+    let is_end = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+    let (last, _) = rest.split_at(rest.iter().position(is_end).unwrap_or(rest.len()));
+    (words.len() * 8 + last.len(), seen & all(0x80) == 0 && last.is_ascii())
 }
 
 /// Counts the bytes before a CR or LF.
