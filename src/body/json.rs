@@ -121,8 +121,8 @@ pub(super) struct Document {
     at: At,
     /// The number of open objects and arrays.
     depth: usize,
-    /// 1 if paths begin at the items of the outermost array.
-    passed: usize,
+    /// The depth at which paths begin: 1, or 2 if that is in the items of the outermost array.
+    begin: usize,
     /// Bit `n` is set if the open one with `n` around it is an object.
     objects: [u64; MAX_NESTING / 64],
     /// The innermost one is an object.
@@ -148,6 +148,10 @@ pub(super) struct Document {
 
 const NOT_JSON: At = At::Failed(Unreadable::NotJson);
 
+const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
 /// The bytes of a key without each `_` behind the first byte.
 fn letters(key: &[u8]) -> impl Iterator<Item = &u8> {
     key.iter().enumerate().filter(|(at, byte)| *at == 0 || **byte != b'_').map(|(_, byte)| byte)
@@ -158,7 +162,7 @@ impl Document {
         Self {
             at: At::Value,
             depth: 0,
-            passed: 0,
+            begin: 1,
             objects: [0; MAX_NESTING / 64],
             in_object: false,
             levels: [Level::default(); MAX_DEPTH],
@@ -239,15 +243,19 @@ impl Document {
                     rest = self.number(part, values, rest);
                     continue;
                 }
+                At::Word(word, read) => {
+                    rest = self.word(word, read, values, rest);
+                    continue;
+                }
                 At::Failed(_) => return,
                 At::Next => self.after_value(paths, byte),
                 At::FirstItem if byte == b']' => self.close(),
-                At::Value | At::FirstItem => self.value(paths, values, byte),
+                At::Value | At::FirstItem if !is_space(byte) => self.value(paths, values, byte),
                 At::FirstKey if byte == b'}' => self.close(),
-                At::Key | At::FirstKey => self.key(paths, byte),
+                At::Key | At::FirstKey if byte == b'"' => self.key(paths),
                 At::Colon if byte == b':' => At::Value,
-                At::Colon | At::Done => self.space(byte),
-                At::Unicode(_) | At::Escape | At::Hex { .. } | At::Surrogate { .. } | At::Word(..) => {
+                At::Value | At::FirstItem | At::Key | At::FirstKey | At::Colon | At::Done => self.space(byte),
+                At::Unicode(_) | At::Escape | At::Hex { .. } | At::Surrogate { .. } => {
                     self.within(paths, values, byte)
                 }
             };
@@ -257,7 +265,7 @@ impl Document {
 
     /// White space between two parts of the document. Any other byte is wrong here.
     fn space(&self, byte: u8) -> At {
-        if matches!(byte, b' ' | b'\t' | b'\n' | b'\r') { self.at } else { NOT_JSON }
+        if is_space(byte) { self.at } else { NOT_JSON }
     }
 
     /// A byte after a value inside an object or array.
@@ -279,12 +287,15 @@ impl Document {
 
     /// The first byte of a value.
     fn value(&mut self, paths: &Paths, values: &mut Values, byte: u8) -> At {
-        self.ends = paths.values(self.here.and(paths.ends(self.segments())));
+        self.ends = paths.ended(self.here, self.segments());
         let mut number = |part| {
-            self.decimal = Decimal::default();
-            match part {
-                NumberPart::Minus => self.decimal.negative(),
-                _ => self.decimal.integer(byte),
+            // Most numbers are only checked.
+            if !self.ends.is_empty() {
+                self.decimal = Decimal::default();
+                match part {
+                    NumberPart::Minus => self.decimal.negative(),
+                    _ => self.decimal.integer(byte),
+                }
             }
             At::Number(part)
         };
@@ -311,7 +322,7 @@ impl Document {
             b't' => At::Word(Word::True, 1),
             b'f' => At::Word(Word::False, 1),
             b'n' => At::Word(Word::Null, 1),
-            _ => self.space(byte),
+            _ => NOT_JSON,
         }
     }
 
@@ -327,7 +338,7 @@ impl Document {
         let bit = 1 << (self.depth % 64);
         *bits = if object { *bits | bit } else { *bits & !bit };
         if self.depth == 0 {
-            self.passed = usize::from(!object && paths.is_grouped());
+            self.begin = if !object && paths.is_grouped() { 2 } else { 1 };
         }
         self.depth += 1;
         self.in_object = object;
@@ -351,9 +362,9 @@ impl Document {
         self.next()
     }
 
-    /// The number of segments of the paths that lead to the value that comes next.
+    /// The number of segments of the paths that lead to the innermost object or array.
     const fn segments(&self) -> usize {
-        self.depth.wrapping_sub(self.passed)
+        self.depth.wrapping_sub(self.begin)
     }
 
     /// The innermost object or array, if it is not too deep for paths.
@@ -363,19 +374,16 @@ impl Document {
 
     /// An item of an array begins.
     fn item(&mut self, paths: &Paths) {
-        let (depth, is_passed) = (self.segments().wrapping_sub(1), self.depth == self.passed);
-        self.here = match self.level() {
-            Some(level) if is_passed => level.paths,
-            Some(level) if !level.paths.is_empty() => paths.with_index(level.paths, depth, level.seen),
-            _ => Set::EMPTY,
+        let Level { paths: among, seen } = self.level().copied().unwrap_or_default();
+        self.here = if among.is_empty() || self.depth < self.begin {
+            among
+        } else {
+            paths.with_index(among, self.segments(), seen)
         };
     }
 
-    /// The first byte of a key.
-    fn key(&mut self, paths: &Paths, byte: u8) -> At {
-        if byte != b'"' {
-            return self.space(byte);
-        }
+    /// A key begins.
+    fn key(&mut self, paths: &Paths) -> At {
         self.in_key = true;
         self.string = Use::Nothing;
         let among = self.level().map_or(Set::EMPTY, |level| level.paths);
@@ -383,7 +391,7 @@ impl Document {
         if among.is_empty() {
             return At::Text;
         }
-        let depth = self.segments().wrapping_sub(1);
+        let depth = self.segments();
         self.matching = paths.with_key(among, depth);
         self.matched = 0;
         if paths.are_of_clients() {
@@ -437,7 +445,7 @@ impl Document {
             let here = self.with_length(paths, self.matching, self.matched);
             self.here = here;
             if let Some(index) = self.index {
-                let depth = self.segments().wrapping_sub(1);
+                let depth = self.segments();
                 values.ambiguous(paths.values(paths.with_index(self.indexed, depth, index)));
             }
             if !self.similar.is_empty() {
@@ -459,13 +467,13 @@ impl Document {
     /// The paths whose key some servers take the current key for, as far as it has been read.
     fn similar_here(&self, paths: &Paths) -> Set {
         let is_whole = |key: &[u8]| letters(key).count() == self.similar_matched;
-        paths.whose_key(self.similar, self.segments().wrapping_sub(1), is_whole)
+        paths.whose_key(self.similar, self.segments(), is_whole)
     }
 
     /// The paths among these whose key has this length.
     #[inline(never)]
     fn with_length(&self, paths: &Paths, among: Set, length: usize) -> Set {
-        paths.whose_key(among, self.segments().wrapping_sub(1), |key| key.len() == length)
+        paths.whose_key(among, self.segments(), |key| key.len() == length)
     }
 
     /// A zero character in a string. Servers in C end the string before it.
@@ -495,7 +503,7 @@ impl Document {
     /// The paths whose key goes on with this letter for such a server.
     #[inline(never)]
     fn similar_with(&self, paths: &Paths, letter: u8) -> Set {
-        let (depth, at) = (self.segments().wrapping_sub(1), self.similar_matched);
+        let (depth, at) = (self.segments(), self.similar_matched);
         let is_next =
             |key: &[u8]| letters(key).nth(at).is_some_and(|next| next.eq_ignore_ascii_case(&letter));
         paths.whose_key(self.similar, depth, is_next)
@@ -514,6 +522,20 @@ impl Document {
         if self.string == Use::Value {
             return values.text(bytes);
         }
+        let (depth, from) = (self.segments(), self.matched);
+        let goes_on = |key: &[u8]| key.get(from..).is_some_and(|rest| rest.starts_with(bytes));
+        self.matching = paths.whose_key(self.matching, depth, goes_on);
+        self.matched += bytes.len();
+        if paths.are_of_clients() {
+            self.doubtful_piece(paths, bytes);
+        }
+        if self.matching.with(self.similar).with(self.indexed).is_empty() {
+            self.string = Use::Nothing;
+        }
+    }
+
+    /// Characters of a key that some servers take for another key, or for an index.
+    fn doubtful_piece(&mut self, paths: &Paths, bytes: &[u8]) {
         for &byte in bytes {
             if self.indexed.is_empty() {
                 break;
@@ -530,22 +552,15 @@ impl Document {
                 self.indexed = Set::EMPTY;
             }
         }
-        let (depth, from) = (self.segments().wrapping_sub(1), self.matched);
-        let goes_on = |key: &[u8]| key.get(from..).is_some_and(|rest| rest.starts_with(bytes));
-        self.matching = paths.whose_key(self.matching, depth, goes_on);
-        self.matched += bytes.len();
         for &byte in bytes {
             if self.similar.is_empty() {
                 break;
             }
             self.similar(paths, byte);
         }
-        if self.matching.is_empty() && self.similar.is_empty() && self.indexed.is_empty() {
-            self.string = Use::Nothing;
-        }
     }
 
-    /// A byte within an escape, a character beyond ASCII, or a word.
+    /// A byte within an escape, or a character beyond ASCII.
     fn within(&mut self, paths: &Paths, values: &mut Values, byte: u8) -> At {
         match self.at {
             At::Escape => {
@@ -613,20 +628,28 @@ impl Document {
                     _ => At::Unicode(Unicode { left: left - 1, min: 0x80, max: 0xbf }),
                 }
             }
-            At::Word(word, read) if word.text().get(usize::from(read)) == Some(&byte) => {
-                let read = read + 1;
-                if usize::from(read) < word.text().len() {
-                    return At::Word(word, read);
-                }
-                match word {
-                    Word::True => values.put(self.ends, Found::Bool(true)),
-                    Word::False => values.put(self.ends, Found::Bool(false)),
-                    Word::Null => {}
-                }
-                self.next()
-            }
             _ => NOT_JSON,
         }
+    }
+
+    /// More of a word. `read` of its bytes have passed.
+    fn word<'a>(&mut self, word: Word, read: u8, values: &mut Values, bytes: &'a [u8]) -> &'a [u8] {
+        let expected = word.text().get(usize::from(read)..).unwrap_or_default();
+        let (part, rest) = bytes.split_at(expected.len().min(bytes.len()));
+        self.at = if part == expected {
+            match word {
+                _ if self.ends.is_empty() => {}
+                Word::True => values.put(self.ends, Found::Bool(true)),
+                Word::False => values.put(self.ends, Found::Bool(false)),
+                Word::Null => {}
+            }
+            self.next()
+        } else if expected.starts_with(part) {
+            At::Word(word, read + u8::try_from(part.len()).unwrap_or_default())
+        } else {
+            NOT_JSON
+        };
+        rest
     }
 
     /// More of a number, up to the byte after it.

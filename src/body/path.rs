@@ -60,7 +60,7 @@ impl Set {
         Self(bits as u64)
     }
 
-    const fn of(path: usize) -> Self {
+    pub(super) const fn of(path: usize) -> Self {
         Self(1 << (path % MAX_GROUPED))
     }
 
@@ -226,9 +226,10 @@ impl Paths {
         self.search.as_ref()
     }
 
-    /// The paths that have `depth` segments.
-    pub(super) fn ends(&self, depth: usize) -> Set {
-        depth.checked_sub(1).map_or(Set::EMPTY, |index| at(&self.ends, index))
+    /// The values that the paths among `paths` lead to whose segment after `depth` others is their last.
+    pub(super) fn ended(&self, paths: Set, depth: usize) -> Set {
+        // Most values are on the way of no path.
+        if paths.is_empty() { paths } else { self.values(paths.and(at(&self.ends, depth))) }
     }
 
     /// The values that these paths lead to.

@@ -117,7 +117,7 @@ impl Values {
         for path in paths.paths() {
             let Some(found) = self.found.get_mut(path) else { continue };
             if *found != Found::Nothing {
-                self.ambiguous = self.ambiguous.with(paths.filter(|other| other == path));
+                self.ambiguous = self.ambiguous.with(Set::of(path));
             }
             if value.counts() || !found.counts() {
                 *found = match (*found, value) {
