@@ -197,7 +197,8 @@ fn one_comes_and_goes() {
     assert_eq!((told.broken.len(), told.unanswered), (0, 0), "{:?}", told.broken);
     assert!(told.statuses.iter().all(|status| *status == 200), "{:?}", told.statuses());
     assert_eq!(two.envoy.stat("wasmcustom.weir.fallback"), 0);
-    assert_eq!(Two::connections(&two.a), 1);
+    // A worker has more for a while where Redis answers late.
+    eventually("one connection", || (Two::connections(&two.a) == 1).then_some(()));
 }
 
 /// Also where the configuration allows Envoy to unload the module.
