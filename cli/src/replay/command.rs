@@ -64,11 +64,11 @@ pub fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, End
     let run = RandomState::new().hash_one(0);
     let first = source::load_one(&arguments.file)?;
     let second = arguments.against.as_deref().map(source::load_one).transpose()?;
-    let redis = arguments.login.connect_if(&arguments.redis)?;
+    let connect = || arguments.login.connect_if(&arguments.redis);
+    connect()?;
     let found = decide(arguments, run, (first, second), out);
-    if let Some(redis) = redis
-        && let Err(failure) = remove(redis, run)
-    {
+    // Redis may close a connection that is idle for long, so this is a new one.
+    if let Err(failure) = connect().and_then(|redis| redis.map_or(Ok(()), |redis| remove(redis, run))) {
         say(&format!("warning: the keys of this run stay in Redis until they expire: {failure}"));
     }
     found
