@@ -321,7 +321,7 @@ impl Session {
         if worker.engine().config().settles {
             let now = worker.now();
             self.watched = worker.engine().response_headers(self.stream, fields, now);
-            worker.send(now);
+            worker.follow_up(now);
             self.response_ends(worker, is_end);
         }
         worker.engine().headers_to_add(self.stream).unwrap_or(&[])
@@ -349,7 +349,7 @@ impl Session {
         if self.watched.trailers {
             let now = worker.now();
             worker.engine().response_trailers(self.stream, fields, now);
-            worker.send(now);
+            worker.follow_up(now);
         }
     }
 
@@ -362,7 +362,7 @@ impl Session {
                 worker.engine().uploaded(self.stream, self.uploaded);
             }
             worker.engine().closed(self.stream, now);
-            worker.send(now);
+            worker.follow_up(now);
         }
     }
 }

@@ -41,12 +41,14 @@ pub trait Worker {
         }
     }
 
-    /// Wakes the worker if the engine has something to send: a settlement, or permits to release.
-    fn send(&mut self, now: Micros) {
+    /// After a part of the response, or the end of the stream: wakes the worker if the engine has something to send, a settlement, or
+    /// permits to release. What has changed is exported, because no other turn may follow.
+    fn follow_up(&mut self, now: Micros) {
         if self.engine().wants_to_send() {
             self.wake(now);
             self.arm(now);
         }
+        self.report(now);
     }
 }
 

@@ -503,6 +503,41 @@ fn a_response_settles_its_request_and_wakes_the_worker() {
     }
 }
 
+/// Nothing is sent because of such a response, and so no turn of the worker may follow.
+#[test]
+fn what_a_response_only_counts_is_exported() {
+    let by_content = settled(r#"[{"cost": {"body_json": {"sum": [{"paths": ["n"]}]}}}]"#, WINDOW);
+    let by_size = settled(r#"[{"cost": {"response_bytes": {"per": 10}}}]"#, WINDOW);
+    let rows: [(&str, &str, &str, &[u8]); 2] = [
+        ("it is compressed", &by_content, "gzip", b"?"),
+        ("it costs what it has reserved", &by_size, "identity", b"0123456789"),
+    ];
+    for (case, policy, encoding, body) in rows {
+        let mut it = Case::new(DENY, &[policy.to_owned()]);
+        assert_eq!(it.headers(), Pause, "{case}");
+        assert_eq!(it.host.worker.answer([granted(1)]), [(STREAM, true)], "{case}");
+        it.reports();
+        it.host.worker.skip(secs(1));
+        it.reports();
+        let exported = it.host.metrics.counted;
+        it.host.arms = 0;
+        let fields = |name: &str| match name {
+            ":status" => Some(b"200".to_vec()),
+            "content-type" => Some(b"application/json".to_vec()),
+            "content-encoding" => Some(encoding.into()),
+            _ => None,
+        };
+        it.session.response_headers(&mut it.host, &fields, false);
+        it.session.response_body(&mut it.host, &|_, show: Show<'_>| show(body.len(), body), true);
+        it.session.closed(&mut it.host);
+        assert!(it.host.worker.drain().is_empty(), "{case}");
+        assert!(it.host.arms > 0, "{case}: a turn is arranged");
+        it.host.worker.skip(ms(100));
+        it.reports();
+        assert!(it.host.metrics.counted > exported, "{case}");
+    }
+}
+
 /// With and without a policy that waits for the body, and with what the session sees before and after the request is admitted.
 #[test]
 fn an_upload_costs_the_bytes_that_came() {
