@@ -523,7 +523,11 @@ impl Document {
             return values.text(bytes);
         }
         let (depth, from) = (self.segments(), self.matched);
-        let goes_on = |key: &[u8]| key.get(from..).is_some_and(|rest| rest.starts_with(bytes));
+        // Most keys differ in the first byte, and to compare all of them is a call.
+        let Some(first) = bytes.first() else { return };
+        let goes_on = |key: &[u8]| {
+            key.get(from..).is_some_and(|rest| rest.first() == Some(first) && rest.starts_with(bytes))
+        };
         self.matching = paths.whose_key(self.matching, depth, goes_on);
         self.matched += bytes.len();
         if paths.are_of_clients() {

@@ -134,22 +134,22 @@ impl Paths {
         }
         let mut table = Self::compiled(paths)?;
         let keys = table.paths.iter().filter_map(|path| path.iter().rev().find_map(Segment::key));
-        let search = (keys.clone().count() == table.paths.len()).then(|| Search::new(keys));
+        let search = (keys.clone().count() == table.paths.len()).then(|| Search::new(b"\"", keys));
         table.search = search;
         Ok(table)
     }
 
     /// Compiles up to [`MAX_GROUPED`] paths, each with the number of the value that it leads to, below [`MAX_VALUES`]: of the paths to one
     /// value, the last number counts. From [`MAX_PATHS`] on, the numbers of one document add up. A document of a stream has a value only if
-    /// it has one of these keys, so others are not read. In a document that is an array, each path begins at the items.
+    /// one of its keys ends with one of `ends`, so others are not read. In a document that is an array, each path begins at the items.
     ///
     /// # Errors
     /// [`PathError`] for the first path that is wrong.
-    pub fn grouped(paths: &[(u8, &str)], keys: &[&str]) -> Result<Self, PathError> {
+    pub fn grouped(paths: &[(u8, &str)], ends: &[&str]) -> Result<Self, PathError> {
         let texts: Vec<_> = paths.iter().map(|(_, text)| *text).take(MAX_GROUPED).collect();
         let mut table = Self::compiled(&texts)?;
         table.values = paths.iter().map(|(value, _)| *value).collect();
-        table.search = Some(Search::new(keys.iter().map(|key| key.as_bytes())));
+        table.search = Some(Search::new(b"", ends.iter().map(|end| end.as_bytes())));
         Ok(table)
     }
 

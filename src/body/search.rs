@@ -9,15 +9,18 @@ use memchr::{memchr, memrchr};
 
 use super::path::MAX_PATHS;
 
-/// The needles: the last key of each path, and the escapes.
+/// The most bytes of a needle. Keys that end in the same bytes share one, as those of tokens do: each needle costs a search.
+const MAX_NEEDLE: usize = 8;
+
+/// The needles: the end of the last key of each path, and the escapes.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     needles: Vec<Finder<'static>>,
 }
 
 impl Search {
-    /// A search for the last keys of all paths.
-    pub(super) fn new<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
+    /// A search for these keys; with an empty `quote`, for keys that end so.
+    pub(super) fn new<'a>(quote: &[u8], keys: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
         // Characters that JSON may also write, or must write, as a backslash and one character.
         let is_short = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\' | b'/');
         let escape: &[u8] =
@@ -30,9 +33,10 @@ impl Search {
             };
         let mut needles = vec![escape.to_vec()];
         for key in keys {
-            let quoted = [b"\"", key, b"\""].concat();
-            if !needles.contains(&quoted) {
-                needles.push(quoted);
+            let quoted = [quote, key, b"\""].concat();
+            let end = quoted.last_chunk::<MAX_NEEDLE>().map_or(&*quoted, |end| end);
+            if !needles.iter().any(|needle| needle == end) {
+                needles.push(end.to_vec());
             }
         }
         Self { needles: needles.iter().map(|needle| Finder::new(needle).into_owned()).collect() }

@@ -162,15 +162,10 @@ const ENDS: [(Providers, Count, &str); 8] = [
     (GEMINI, Ended, "promptFeedback.blockReason"),
 ];
 
-/// The keys of usage: each event or line that states usage has one of them. Other events and lines are not read.
-const KEYS: [(Providers, &str); 6] = [
-    (OPENAI, "prompt_tokens"),
-    (OPENAI | ANTHROPIC, "output_tokens"),
-    (ANTHROPIC, "thinking"),
-    (GEMINI, "usageMetadata"),
-    (BEDROCK, "outputTokens"),
-    (OLLAMA, "eval_count"),
-];
+/// Ends of the keys of usage: each event or line that states usage has one of these keys. Other events and lines are not read. Each end
+/// costs a search, so few of them are for many keys.
+const KEY_ENDS: [(Providers, &str); 3] =
+    [(OPENAI | ANTHROPIC | BEDROCK, "okens"), (ANTHROPIC, "thinking"), (GEMINI | OLLAMA, "ount")];
 
 /// The fields of an API's requests that limit the output. Gemini also takes names with underscores.
 #[derive(Debug)]
@@ -438,9 +433,9 @@ impl Usage {
         let ends = ENDS.iter().filter(|(of, ..)| of & providers != 0).map(|(_, count, path)| (*count, *path));
         let paths = paths(providers, &prices).chain(ends);
         let paths: Vec<_> = paths.map(|(count, path)| (count as u8, path)).collect();
-        let keys = KEYS.iter().filter(|(of, _)| of & providers != 0);
-        let keys: Vec<_> = keys.map(|(_, key)| *key).collect();
-        let paths = Rc::new(Paths::grouped(&paths, &keys).ok()?);
+        let ends = KEY_ENDS.iter().filter(|(of, _)| of & providers != 0);
+        let ends: Vec<_> = ends.map(|(_, end)| *end).collect();
+        let paths = Rc::new(Paths::grouped(&paths, &ends).ok()?);
         Some(Self { providers, paths, prices })
     }
 
