@@ -143,7 +143,9 @@ fn closed(edge: SocketAddr) -> bool {
 }
 
 fn listeners_are_drained<const GRACEFUL: bool>() {
-    let busy = Busy::start(Part::Listener, &limiter(LIMIT), &["--drain-time-s", "1"]);
+    // Within this time Envoy closes more and more of the connections. By default it is ten minutes, which hardly closes one.
+    let drain_time: &[&str] = if GRACEFUL { &["--drain-time-s", "1"] } else { &[] };
+    let busy = Busy::start(Part::Listener, &limiter(LIMIT), drain_time);
     let edge = busy.world.envoy.address("edge");
     let drain = || drain(&busy.world.envoy, if GRACEFUL { "?graceful" } else { "" });
     busy.while_all_wait(drain, "the door to be closed", || closed(edge));
