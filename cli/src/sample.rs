@@ -117,10 +117,15 @@ impl RequestFlags {
         if let Some(body) = &self.body {
             sample = sample.with_body(body);
         }
+        let mut paths: Vec<Vec<&str>> = Vec::new();
         for line in &self.properties {
             let (path, value) =
                 line.split_once('=').ok_or_else(|| format!("--attribute {line:?}: allowed is PATH=VALUE"))?;
             let path: Vec<&str> = path.split(if path.contains('/') { '/' } else { '.' }).collect();
+            if paths.contains(&path) {
+                return Err(format!("--attribute {}: it has two values, allowed is one", path.join(".")));
+            }
+            paths.push(path.clone());
             if path == ["request", "time"] {
                 return Err(String::from(
                     "--attribute request.time: `weir explain --time` says the time of a request",

@@ -144,6 +144,12 @@ fn set(arguments: &Set, out: &mut impl io::Write) -> Result<Found, Ended> {
     let subject = only(&arguments.selection, &config, &limits)?;
     let counts =
         arguments.counts.iter().map(|text| Count::parse(text, &subject)).collect::<Result<Vec<_>, _>>()?;
+    for (place, count) in counts.iter().enumerate() {
+        let is_same = |other: &Count| (&other.limit, other.name) == (&count.limit, count.name);
+        if counts.iter().take(place).any(is_same) {
+            return Err(format!("{}.{} has two numbers: allowed is one", count.limit, count.name).into());
+        }
+    }
     let mut redis = arguments.place.connect()?;
     let before = record(&mut redis, &subject.key(OVERRIDE_NAME))?;
     let mut value = read(before.as_ref());

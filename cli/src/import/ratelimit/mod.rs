@@ -64,6 +64,9 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         let (key, source) =
             text.split_once('=').ok_or_else(|| format!("--descriptor {text:?}: allowed: KEY=SOURCE"))?;
         let source = Source::parse(source).map_err(|said| format!("--descriptor {key}: {said}"))?;
+        if sources.iter().any(|(other, _)| other == key) {
+            return Err(format!("--descriptor {key}: it has two sources, allowed is one"));
+        }
         sources.push((key.to_owned(), source));
     }
     let mut files = super::read(&arguments.files, 0, &mut notes)?;
