@@ -165,7 +165,7 @@ const ENDS: [(Providers, Count, &str); 8] = [
 /// Ends of the keys of usage: each event or line that states usage has one of these keys. Other events and lines are not read. Each end
 /// costs a search, so few of them are for many keys.
 const KEY_ENDS: [(Providers, &str); 3] =
-    [(OPENAI | ANTHROPIC | BEDROCK, "okens"), (ANTHROPIC, "thinking"), (GEMINI | OLLAMA, "ount")];
+    [(OPENAI | ANTHROPIC | BEDROCK, "okens"), (ANTHROPIC, "thinking"), (GEMINI | OLLAMA | BEDROCK, "ount")];
 
 /// The fields of an API's requests that limit the output. Gemini also takes names with underscores.
 #[derive(Debug)]
@@ -713,4 +713,19 @@ fn content_length(request: &Request<'_>) -> Option<u64> {
     let is_exchange = header("content-encoding")?.is_none() && header("upgrade")?.is_none();
     let length = header("content-length")?.filter(|_| is_exchange)?;
     super::cost::number(&length.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_count_has_a_key_that_is_searched_for() {
+        for (of, count, path) in PATHS.iter().filter(|(_, count, _)| !matches!(count, Model | FirstStays)) {
+            for provider in (0..8).map(|bit| 1 << bit).filter(|provider| of & provider != 0) {
+                let is_searched = KEY_ENDS.iter().any(|(of, end)| of & provider != 0 && path.ends_with(end));
+                assert!(is_searched, "{path} of {provider}: {count:?}");
+            }
+        }
+    }
 }
