@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_core::engine::{Outgoing, Output, StoreFailure, greeting};
 use weir_core::time::{Micros, Throttle};
 
-use crate::clock::{Clock, TICK};
+use crate::clock::{self, Clock, TICK};
 use crate::connections::{self, BatchKey, Clusters, Connection, Pool, Reply};
 use crate::envoy::{HttpFilter, NetworkFilter, Scheduler};
 use crate::limiter::{Configuration, Limiter};
@@ -65,6 +65,8 @@ pub fn limiter(configuration: &Arc<Configuration>) -> Option<Rc<Limiter>> {
         }
         let limiter = Rc::new(Limiter::new(configuration)?);
         limiters.push(Rc::clone(&limiter));
+        // Its first turn subtracts what limiters of earlier configurations had in gauges.
+        wake();
         Some(limiter)
     })
 }
@@ -204,17 +206,24 @@ pub fn scheduled(event: u64) {
             update(|pool| pool.abandon(key));
         }
     }
-    take_turns(&limiters);
+    take_turns(limiters);
 }
 
-fn take_turns(limiters: &[Rc<Limiter>]) {
+fn take_turns(mut limiters: Vec<Rc<Limiter>>) {
     loop {
-        for limiter in limiters {
-            if !limiter.turn() {
+        let count = limiters.len();
+        limiters.retain(|limiter| {
+            let goes_on = limiter.turn();
+            if !goes_on {
                 WORKER.with(|worker| {
                     worker.limiters.borrow_mut().retain(|other| !Rc::ptr_eq(other, limiter));
                 });
             }
+            goes_on
+        });
+        if limiters.len() < count {
+            // Another limiter subtracts what these had in gauges. It may have nothing else to do, also if it is one of another worker.
+            clock::wake_all();
         }
         let early = WORKER.with(|worker| worker.early_replies.take());
         if early.is_empty() {
@@ -249,7 +258,7 @@ pub fn connect(connection: NetworkFilter, scheduler: Scheduler, cluster: &str, c
     });
     inject(connection, &greeting(credentials));
     if WORKER.with(|worker| !worker.early_replies.borrow().is_empty()) {
-        take_turns(&limiters());
+        take_turns(limiters());
     }
 }
 
@@ -292,7 +301,7 @@ pub fn received(connection: NetworkFilter, bytes: Vec<u8>, is_last: bool) {
     if is_last {
         close(connection);
     }
-    take_turns(&limiters());
+    take_turns(limiters());
 }
 
 fn read(connection: NetworkFilter, bytes: &[u8]) {

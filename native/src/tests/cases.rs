@@ -203,6 +203,28 @@ fn a_configuration_ends_while_its_requests_wait() {
     assert_eq!(world.answered(&[&third.request("ann", Within::End, None)]), [200]);
 }
 
+/// Another configuration subtracts them, although it has nothing else to do.
+#[cfg_attr(miri, ignore = "Miri takes long until statistics are due")]
+#[test]
+fn a_configuration_ends_with_an_open_breaker_in_gauges() {
+    let world = World::new("gauges");
+    let settled = r#""settle": [{"cost": {"constant": 1}}]"#;
+    let unmatched = config(&world.cluster).replace(settled, r#""match": {"path": {"exact": "/other"}}"#);
+    let first = Limiter::new(&config("nowhere").replace("10s", "5ms"));
+    let second = Limiter::new(&unmatched);
+    for _ in 0..20 {
+        assert_eq!(world.answered(&[&first.request("ann", Within::End, None)]), [503]);
+    }
+    drop(first);
+    // Nothing is due any more when the first request of the other comes, and that waits for nothing.
+    for _ in 0..13 {
+        std::thread::sleep(Duration::from_millis(100));
+        while turn(&world.listeners()) {}
+    }
+    assert_eq!(second.request("ann", Within::End, None).status(), 200);
+    until("its end", &world.listeners(), || second.values().iter().any(|value| *value < 0));
+}
+
 #[test]
 fn listeners_end_before_their_connections() {
     let world = World::new("listeners");

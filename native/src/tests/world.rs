@@ -203,6 +203,11 @@ impl Limiter {
         Self { config, scope }
     }
 
+    /// The values of its metrics.
+    pub fn values(&self) -> Vec<i64> {
+        unsafe { &*self.scope }.lock().unwrap().clone()
+    }
+
     /// A request of this user. It ends as `within` says. A request with a body waits for the body.
     pub fn request(&self, user: &str, within: Within, body: Option<&str>) -> Request {
         self.faulty("", user, within, body)
