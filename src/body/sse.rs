@@ -63,7 +63,7 @@ impl Framing {
         while !rest.is_empty() {
             let (line, after) = rest.split_at(run::of_line(rest));
             self.lines += u64::from(line == NAME || line.starts_with(b"data:"));
-            // The end of the line, and empty lines behind it. Most events have one line.
+            // The end of the line, and empty lines behind it. Most events have one line, so one comparison finds both.
             rest = after.strip_prefix(b"\n\n").unwrap_or(after);
             while let [b'\r' | b'\n', after @ ..] = rest {
                 rest = after;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests with an Envoy that re-enters the module and frees its objects at the earliest moment that it may.
 
+use std::sync::Barrier;
 use std::time::Duration;
 
 use super::SET_BACK;
@@ -203,26 +204,56 @@ fn a_configuration_ends_while_its_requests_wait() {
     assert_eq!(world.answered(&[&third.request("ann", Within::End, None)]), [200]);
 }
 
-/// Another configuration subtracts them, although it has nothing else to do.
+/// Another configuration subtracts them. Its requests wait for nothing, so nothing is due for it.
 #[cfg_attr(miri, ignore = "Miri takes long until statistics are due")]
 #[test]
 fn a_configuration_ends_with_an_open_breaker_in_gauges() {
-    let world = World::new("gauges");
-    let settled = r#""settle": [{"cost": {"constant": 1}}]"#;
-    let unmatched = config(&world.cluster).replace(settled, r#""match": {"path": {"exact": "/other"}}"#);
-    let first = Limiter::new(&config("nowhere").replace("10s", "5ms"));
-    let second = Limiter::new(&unmatched);
-    for _ in 0..20 {
-        assert_eq!(world.answered(&[&first.request("ann", Within::End, None)]), [503]);
-    }
-    drop(first);
-    // Nothing is due any more when the first request of the other comes, and that waits for nothing.
+    let (world, next) = (World::new("gauges"), unmatched());
+    drop(with_an_open_breaker(&world));
+    // The other begins when nothing is due any more.
     for _ in 0..13 {
         std::thread::sleep(Duration::from_millis(100));
         while turn(&world.listeners()) {}
     }
-    assert_eq!(second.request("ann", Within::End, None).status(), 200);
-    until("its end", &world.listeners(), || second.values().iter().any(|value| *value < 0));
+    assert_eq!(next.request("ann", Within::End, None).status(), 200);
+    until("its end", &world.listeners(), || next.values().iter().any(|value| *value < 0));
+}
+
+/// The same, and only another worker has the next configuration.
+#[cfg_attr(miri, ignore = "Miri takes long until statistics are due")]
+#[test]
+fn a_configuration_ends_with_an_open_breaker_in_gauges_of_another_worker() {
+    let (world, next, both) = (World::new("gauges"), unmatched(), Barrier::new(2));
+    assert_eq!(next.request("ann", Within::End, None).status(), 200);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let world = World::new("gauges of another");
+            drop(with_an_open_breaker(&world));
+            both.wait();
+            // Envoy has told all workers. The other one takes its turn first.
+            both.wait();
+            while turn(&world.listeners()) {}
+        });
+        both.wait();
+        while turn(&world.listeners()) {}
+        both.wait();
+    });
+    until("its end", &world.listeners(), || next.values().iter().any(|value| *value < 0));
+}
+
+/// A limiter that applies to no request.
+fn unmatched() -> Limiter {
+    let settled = r#""settle": [{"cost": {"constant": 1}}]"#;
+    Limiter::new(&config("nowhere").replace(settled, r#""match": {"path": {"exact": "/other"}}"#))
+}
+
+/// A limiter whose store cannot be reached.
+fn with_an_open_breaker(world: &World) -> Limiter {
+    let limiter = Limiter::new(&config("nowhere").replace("10s", "5ms"));
+    for _ in 0..20 {
+        assert_eq!(world.answered(&[&limiter.request("ann", Within::End, None)]), [503]);
+    }
+    limiter
 }
 
 #[test]
