@@ -2,7 +2,7 @@
 //! Values of JSON bodies and HTML forms, read while the body passes: the tokens that a response has used, the model that a request asks for.
 //!
 //! A [`Scanner`] takes a body in chunks that may be cut anywhere. It keeps the values at the [`Paths`] that it was made with, and
-//! nothing else: at most 4 KiB for a stream, however long the body is. It reads a JSON document, an event stream (server-sent
+//! nothing else: at most 5 KiB for a stream, however long the body is. It reads a JSON document, an event stream (server-sent
 //! events, or Amazon's) of JSON documents, or JSON lines; [`Form::of`] reads from the headers which of them a body is.
 //!
 //! ```

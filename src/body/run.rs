@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Searches for the byte that ends a run.
 
-use memchr::memchr2;
+use memchr::{memchr, memchr2, memrchr};
 
 /// Repeats this byte eight times.
 const fn all(byte: u8) -> u64 {
@@ -31,8 +31,21 @@ pub(super) fn of_string(bytes: &[u8]) -> (usize, bool) {
 }
 
 /// Counts the bytes before a CR or LF.
+#[cfg_attr(target_arch = "wasm32", inline(never))]
 pub(super) fn of_line(bytes: &[u8]) -> usize {
     memchr2(b'\n', b'\r', bytes).unwrap_or(bytes.len())
+}
+
+/// Finds the first such byte.
+#[cfg_attr(target_arch = "wasm32", inline(never))]
+pub(super) fn first(byte: u8, bytes: &[u8]) -> Option<usize> {
+    memchr(byte, bytes)
+}
+
+/// Finds the last such byte.
+#[cfg_attr(target_arch = "wasm32", inline(never))]
+pub(super) fn last(byte: u8, bytes: &[u8]) -> Option<usize> {
+    memrchr(byte, bytes)
 }
 
 #[cfg(test)]

@@ -3,14 +3,12 @@
 
 use std::rc::Rc;
 
-use memchr::memrchr;
-
 use super::form::Form;
 use super::frames;
 use super::json::Document;
 use super::path::Paths;
 use super::run;
-use super::search::{Hits, Separator};
+use super::search::{Hits, Search, Separator};
 use super::sse::{Framing, Piece};
 use super::values::{Ambiguous, Value, Values};
 
@@ -38,7 +36,13 @@ pub struct Scanner {
     stream: Stream,
     /// The lines or payloads that have a document. Events count themselves.
     documents: u64,
+    /// The beginning of a document that the last chunk has cut, if it is short and has shown nothing wanted: it is read only if its rest
+    /// does.
+    cut: Vec<u8>,
 }
+
+/// The most bytes of a cut document that are kept.
+const MAX_CUT: usize = 512;
 
 #[derive(Debug)]
 enum Stream {
@@ -92,30 +96,53 @@ impl Scanner {
             Form::JsonLines => Stream::Lines,
             Form::Frames => Stream::Frames(frames::Framing::default()),
         };
-        Self { document: Document::new(&paths), values: Values::default(), stream, documents: 0, paths }
+        Self {
+            document: Document::new(&paths),
+            values: Values::default(),
+            stream,
+            documents: 0,
+            cut: Vec::new(),
+            paths,
+        }
     }
 
     /// More of the body.
     pub fn feed(&mut self, chunk: &[u8]) {
-        let paths = Rc::clone(&self.paths);
         let separator = match self.stream {
             Stream::Json | Stream::Frames(_) => None,
             Stream::Events { .. } => Some(Separator::EmptyLine),
             Stream::Lines => Some(Separator::Line),
         };
+        let paths = Rc::clone(&self.paths);
         let (Some(separator), Some(search)) = (separator, paths.search()) else { return self.read(chunk) };
+        let mut chunk = chunk;
+        if !self.cut.is_empty() {
+            let (rest, after) = chunk.split_at(separator.first(chunk));
+            let mut document = core::mem::take(&mut self.cut);
+            document.extend_from_slice(rest);
+            self.read_wanted(separator, search, &document);
+            chunk = after;
+        }
+        self.read_wanted(separator, search, chunk);
+    }
+
+    /// Reads the documents of a chunk that have something wanted, and passes over the others.
+    #[inline(never)]
+    fn read_wanted(&mut self, separator: Separator, search: &Search, chunk: &[u8]) {
+        let is_counted = self.paths.is_grouped();
         let (mut hits, mut at) = (Hits::new(search, chunk), 0);
         while at < chunk.len() {
             if self.is_between_documents() {
-                let unwanted = separator.last(chunk.get(at..hits.first(at)).unwrap_or_default());
+                let wanted = hits.first(at);
+                let unwanted = separator.last(chunk.get(at..wanted).unwrap_or_default());
                 let skipped = chunk.get(at..at + unwanted).unwrap_or_default();
                 match &mut self.stream {
                     Stream::Events { framing, is_over, .. } if unwanted > 0 => {
                         // Only `usage` needs the count, and counting takes longer than to skip.
-                        framing.skip(if paths.is_grouped() { skipped } else { &[] });
+                        framing.skip(if is_counted { skipped } else { &[] });
                         *is_over |= ends_with_done(skipped);
                     }
-                    Stream::Lines if paths.is_grouped() => {
+                    Stream::Lines if is_counted => {
                         let mut rest = skipped;
                         while !rest.is_empty() {
                             let (line, after) = rest.split_at(separator.first(rest));
@@ -126,6 +153,11 @@ impl Scanner {
                     _ => {}
                 }
                 at += unwanted;
+                let rest = chunk.get(at..).unwrap_or_default();
+                if wanted == chunk.len() && rest.len() <= MAX_CUT {
+                    self.cut.extend_from_slice(rest);
+                    return;
+                }
             }
             let rest = chunk.get(at..).unwrap_or_default();
             let document = separator.first(rest);
@@ -146,7 +178,7 @@ impl Scanner {
 
     /// Reads more of the body.
     fn read(&mut self, chunk: &[u8]) {
-        let Self { paths, document, values, stream, documents } = self;
+        let Self { paths, document, values, stream, documents, .. } = self;
         match stream {
             Stream::Json => document.feed(paths, values, chunk),
             Stream::Events { framing, done, is_over } => framing.feed(chunk, |piece| match piece {
@@ -197,6 +229,8 @@ impl Scanner {
     /// [`Unreadable`] if a body of [`Form::Json`] or the messages of [`Form::Frames`] are. The other forms may have any number of documents,
     /// also unreadable ones.
     pub fn end(&mut self) -> Result<(), Unreadable> {
+        let cut = core::mem::take(&mut self.cut);
+        self.read(&cut);
         let Self { paths, document, values, stream, .. } = self;
         match stream {
             Stream::Json => {
@@ -295,7 +329,7 @@ impl Scanner {
 
 /// True if nothing but white space follows the text `[DONE]`. The white space may be long.
 fn ends_with_done(text: &[u8]) -> bool {
-    let end = memrchr(b']', text).map_or(0, |last| last + 1);
+    let end = run::last(b']', text).map_or(0, |last| last + 1);
     text.split_at_checked(end)
         .is_some_and(|(text, space)| text.ends_with(DONE) && space.iter().all(u8::is_ascii_whitespace))
 }
@@ -338,9 +372,9 @@ mod tests {
         let mut most = 0;
         for round in 0..1000 {
             let key = names[round * 7 % MAX_PATHS];
-            let text = "x".repeat(round * 37 % (MAX_TEXT + 2));
-            scanner.feed(format!("data: {{\"{key}\": \"{text}\"}}\n\n").as_bytes());
-            most = most.max(size_of::<Scanner>() + scanner.values.capacity());
+            let (text, cut) = ("x".repeat(round * 37 % (MAX_TEXT + 2)), " ".repeat(500));
+            scanner.feed(format!("}}\n\ndata: {{\"{key}\": \"{text}\"}}\n\ndata: {{{cut}").as_bytes());
+            most = most.max(size_of::<Scanner>() + scanner.values.capacity() + scanner.cut.capacity());
         }
         assert_eq!(scanner.end(), Ok(()));
         assert!(scanner.values.capacity() > MAX_TEXT);

@@ -2,7 +2,7 @@
 //! The true cost of a request. A policy's [`Cost`](super::cost::Cost) is reserved when the request arrives. The response then shows the
 //! true cost, and the difference is charged or refunded.
 //!
-//! A [`Settling`] watches one response for one policy. It keeps a few numbers, and at most 4 KiB where it reads the body, however long the
+//! A [`Settling`] watches one response for one policy. It keeps a few numbers, and at most 5 KiB where it reads the body, however long the
 //! response is.
 
 use core::ops::RangeInclusive;

@@ -245,7 +245,7 @@ impl<'a> Request<'a> {
             let Some(value) = self.attributes.header(name)? else { return Ok(None) };
             let lines = if value.contains(&b',') { self.attributes.header_lines(name)? } else { 1 };
             let mut each = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-            let is_odd = has_odd_ends(&value) || lines > 1 && each.any(has_odd_ends);
+            let is_odd = has_odd_ends(&value) || lines > 1 && !value.is_ascii() && each.any(has_odd_ends);
             if is_odd { Err(Unreadable) } else { Ok(Some(Header { value, lines })) }
         })
     }

@@ -504,7 +504,8 @@ proptest! {
         }
     }
 
-    /// Only documents with a wanted key are read, if they are whole in a chunk. In chunks of one byte, no document is: all of them are read.
+    /// Only documents with a wanted key are read, if they are whole in a chunk, or their beginning is kept. Behind 600 bytes that were cut,
+    /// all of them are read.
     #[test]
     fn documents_that_are_not_read_hold_nothing(
         documents in vec((shown_document(), prop_oneof![
@@ -515,6 +516,7 @@ proptest! {
         choices in vec(any::<u8>(), 0..60),
         mark in any::<bool>(),
         cuts in prop_oneof![cuts(), vec(20..200_usize, 1..8)],
+        spaces in prop_oneof![2 => Just(0), 1 => 440..520_usize],
     ) {
         let mut choices = choices.into_iter();
         let mut stream = if mark { "\u{feff}" } else { "" }.to_owned();
@@ -534,9 +536,14 @@ proptest! {
         let frames: Vec<u8> = stream.split('\n').flat_map(|line| message(b"", line.trim_start_matches("data: ").as_bytes())).collect();
         let forms = [Form::EventStream, Form::JsonLines, Form::Frames];
         for (form, paths) in forms.into_iter().flat_map(|form| tables.iter().map(move |paths| (form, paths))) {
-            let stream = if form == Form::JsonLines { stream.replace("data: ", "") } else { stream.clone() };
-            let [ours, theirs] = [&cuts[..], &[1]].map(|cuts| {
-                let stream = if form == Form::Frames { &frames } else { stream.as_bytes() };
+            let begin = if form == Form::JsonLines { "" } else { "data: " };
+            let [ours, theirs] = [(&cuts[..], spaces), (&[50], 600)].map(|(cuts, spaces)| {
+                let padded = stream.replace("data: ", &[begin, &" ".repeat(spaces)].concat());
+                let (stream, cuts) = match form {
+                    Form::Frames if spaces == 600 => (&frames[..], &[1][..]),
+                    Form::Frames => (&frames[..], cuts),
+                    _ => (padded.as_bytes(), cuts),
+                };
                 let (scanner, end) = read(form, paths, pieces(stream, cuts));
                 (shown(&scanner, form, paths.count(), end), scanner.documents())
             });
