@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_core::config::{Config, ConfigError, Host};
-use weir_core::engine::{Action, BatchId, Catalogue, Engine, Outgoing, Report, StoreFailure, StreamId};
+use weir_core::engine::{
+    Action, BatchId, Catalogue, EXPORT_INTERVAL, Engine, Outgoing, Report, StoreFailure, StreamId,
+};
 use weir_core::policy::OnFailure;
 use weir_core::response;
 use weir_core::session::{self, Chunk, Entry, Next, RequestTable, Session, Show, Worker as _};
@@ -327,6 +329,9 @@ impl Limiter {
     /// A hook has panicked, and may have left the engine half changed: replaces the engine. Each policy's `on_failure` decides the
     /// requests that wait: `local` counts them from zero. Permits that they hold end with their `ttl`.
     pub fn replace_engine(&self) {
+        // The panic, and what the old engine had in gauges, are counted in a turn, and perhaps nothing else is due. Not at once: turns that
+        // panic each time must leave time for requests.
+        worker::arm(now().plus(EXPORT_INTERVAL));
         let (paused, mut engine, mut report) = {
             let Ok(mut state) = self.state.try_borrow_mut() else { return };
             self.engine_id.set(fresh_id());

@@ -103,7 +103,7 @@ pub use greeting::{greeting, refusal};
 pub use metrics::{Catalogue, Counters, Event, Kind, MAX_POLICY_PEERS, Metric, Metrics, Row};
 pub use pipeline::{Pipeline, Unexpected};
 pub use pool::{NoConnection, Output, Pool, Purpose, Transport};
-pub use report::{Export, Report};
+pub use report::{EXPORT_INTERVAL, Export, Report};
 pub use store::{Outage, Slots};
 pub use tally::{MAX_LIMIT_SERIES, escaped};
 pub use timer::Timer;

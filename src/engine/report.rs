@@ -18,7 +18,7 @@ use crate::time::{Micros, Throttle};
 const LOG_INTERVAL: Micros = Micros::from_secs(1);
 
 /// The maximum delay of counters, gauges and the log.
-const EXPORT_INTERVAL: Micros = Micros::from_millis(100);
+pub const EXPORT_INTERVAL: Micros = Micros::from_millis(100);
 
 /// The host's next action for its statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

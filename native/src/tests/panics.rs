@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hooks that panic: the module stays whole, `on_failure` decides the requests that wait, and Redis the next.
 
+use std::time::Duration;
+
 use super::cases::{World, config};
 use super::envoy::{Answers, Within};
 use super::world::{Limiter, Request, close_all, connections, turn, until};
@@ -124,4 +126,22 @@ fn the_end_of_a_configuration_panics() {
     assert!(!is_armed(), "it has panicked");
     assert_eq!(world.answered(&[&requests[0], &requests[1]]), [200, 200]);
     later_requests(&world, &limiter("removal", false, "deny"), None);
+}
+
+/// The stream ends when nothing is due any more.
+#[cfg_attr(miri, ignore = "Miri takes long until statistics are due")]
+#[test]
+fn a_panic_is_counted_without_a_further_request() {
+    let world = World::new("counted");
+    let limiter = limiter("counted", false, "deny");
+    let faulty = limiter.faulty("end", "ann", Within::Stay, None);
+    assert_eq!(world.answered(&[&faulty]), [200]);
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(100));
+        while turn(&world.listeners()) {}
+    }
+    faulty.cancel();
+    assert!(!is_armed(), "it has panicked");
+    let before = limiter.values();
+    until("the count", &world.listeners(), || limiter.values() != before);
 }
