@@ -138,8 +138,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     }
     // The controller always has a default server, so a server with a name gets the requests of its host only.
     let mut all_others = Host::default();
-    let block =
-        Directive { name: String::from("location"), arguments: Vec::new(), block: None, file: 0, line: 1 };
+    let block = Directive::new(String::from("location"), Vec::new(), (0, 1));
     let root =
         Location { path: String::from("/"), is_exact: false, is_regex: false, rest: Some(false), block };
     all_others.add(root);
@@ -169,7 +168,21 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let found = ingress.snippet(text_of(ingress, &files), name, value, &mut notes);
             let depends =
                 |of: &Directive| of.name.starts_with("limit_") || DEPENDS.contains(&of.name.as_str());
-            if allows == Some(true) || !found.iter().any(depends) {
+            if !found.iter().any(depends) {
+                return found;
+            }
+            if allows == Some(true) {
+                if set("annotations-risk-level").as_deref() != Some("Critical") {
+                    let why = "from 1.12 on the controller takes nothing of an Ingress with a snippet without `annotations-risk-level: Critical` in its \
+                               ConfigMap, and it is imported";
+                    notes.at(
+                        ingress.file,
+                        place.line,
+                        name,
+                        why,
+                        "Remove what it makes if the controller is one of these",
+                    );
+                }
                 return found;
             }
             let (why, instead) = if allows.is_some() {
@@ -197,6 +210,10 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             for map in &maps {
                 let data = map.root.get("data").map(Node::fields).unwrap_or_default();
                 map.note_errors("", data, &rejected, &mut notes);
+                let blocks = |name: &str| ["block-user-agents", "block-referers"].contains(&name);
+                for (name, place, _) in data.iter().filter(|(name, ..)| blocks(name)) {
+                    notes.at(map.file, place.line, name, FORBIDS, DENY);
+                }
             }
         }
         ingress.add_locations(&limits.rules, &server, &mut hosts);
@@ -207,15 +224,15 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         http.push(host.server(name, &all, &mut notes));
     }
     notes.rest(&files);
-    let http = Directive {
-        name: String::from("http"),
-        arguments: Vec::new(),
-        block: Some(Block::Directives(http)),
-        file: 0,
-        line: 1,
-    };
+    let block = Some(Block::Directives(http));
+    let http = Directive { block, ..Directive::new(String::from("http"), Vec::new(), (0, 1)) };
     imported(vec![http], names, notes, "annotation of a limit in any Ingress")
 }
+
+const FORBIDS: &str =
+    "the controller answers such requests with 403 before it counts them, and weir counts them";
+
+const DENY: &str = "If that matters, write their condition into `deny`";
 
 /// True for the words that Go reads so.
 fn is_true(value: &str) -> bool {
@@ -274,7 +291,7 @@ impl<'a> Object<'a> {
     fn directive(&self, line: usize, words: &[&str]) -> Directive {
         let mut words = words.iter().map(|word| (*word).to_owned());
         let name = words.next().unwrap_or_default();
-        Directive { name, arguments: words.collect(), block: None, file: self.file, line }
+        Directive::new(name, words.collect(), (self.file, line))
     }
 
     fn block(&self, line: usize, words: &[&str], inner: Vec<Directive>) -> Directive {
@@ -398,6 +415,9 @@ impl<'a> Object<'a> {
                 )
             };
             notes.at(self.file, line, "enable-cors", why, instead);
+        }
+        if let Some((line, _)) = self.setting("auth-tls-match-cn") {
+            notes.at(self.file, line, "auth-tls-match-cn", FORBIDS, DENY);
         }
         if let Some(line) = self.line_if_true("ssl-passthrough") {
             let why = "with --enable-ssl-passthrough the controller passes TLS on without reading it, so it limits no request in TLS, and weir does";
@@ -621,12 +641,9 @@ impl Host {
             .map(|location| location.path.clone())
             .collect();
         let (file, line) = locations.first().map_or((0, 1), |first| (first.block.file, first.block.line));
-        let of = |words: &[&str]| Directive {
-            name: words.first().copied().unwrap_or_default().to_owned(),
-            arguments: words.iter().skip(1).map(|word| (*word).to_owned()).collect(),
-            block: None,
-            file,
-            line,
+        let of = |words: &[&str]| {
+            let mut words = words.iter().map(|word| (*word).to_owned());
+            Directive::new(words.next().unwrap_or_default(), words.collect(), (file, line))
         };
         // To the controller, `*` is one label.
         let pattern =

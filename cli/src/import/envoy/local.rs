@@ -28,7 +28,7 @@ const TYPE: &str = "LocalRateLimit";
 struct Own<'a> {
     /// The name of the filter.
     filter: &'a str,
-    /// None where they disable it.
+    /// None where they disable it, and an empty object where they switch it on: then its own settings count.
     config: Option<&'a Node>,
     requests: Test,
     name: String,
@@ -98,12 +98,17 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
             found.own.push(Own { filter, config, requests, name, is_each });
         }
     }
-    let rest = |of: &Found<'_>, filter: &str| {
+    let rest = |of: &Found<'_>, filter: &str, is_disabled: bool| {
         let own = all.iter().filter(|by| !by.own.is_empty() && is_where(by.root, of.root));
-        let own = own.flat_map(|by| &by.own);
-        filters.rest(own, filter)
+        // Of a disabled filter, the requests for which it is switched on; else all but those that have other settings.
+        let own = own.flat_map(|by| &by.own).filter(|own| is_on(own.config) == is_disabled);
+        let rest = filters.rest(own, filter);
+        if is_disabled { rest.negated() } else { rest }
     };
-    let rests = all.iter().map(|of| of.filters.iter().map(|(name, ..)| rest(of, name)).collect());
+    let of_each = |of: &Found<'_>| {
+        of.filters.iter().map(|(name, _, is_disabled)| rest(of, name, *is_disabled)).collect()
+    };
+    let rests = all.iter().map(of_each);
     let rests: Vec<Vec<Test>> = rests.collect();
     // What Envoy has (`/config_dump`) names each of them twice.
     let mut seen = Vec::new();
@@ -117,7 +122,7 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
         writer.file = file;
         for ((_, filter, is_disabled), rest) in filters.into_iter().zip(rests) {
             writer.notes.read(filter);
-            if is_disabled {
+            if is_disabled && rest.is_never() {
                 let why = "the filter is disabled where a route has no settings of its own, so its own are not imported";
                 writer.note(filter, "token_bucket", why, "");
             } else if is_new(filter, &rest, root) {
@@ -125,7 +130,7 @@ pub fn import(objects: &[Object<'_>], writer: &mut Writer<'_>) {
             }
         }
         for Own { config, requests, name, is_each, .. } in own {
-            let Some(config) = config else { continue };
+            let Some(config) = config.filter(|config| !is_on(Some(config))) else { continue };
             writer.notes.read(config);
             if is_new(config, &requests, root) {
                 policy(config, &name, &requests, is_each, writer);
@@ -292,6 +297,11 @@ fn settings<'a>(config: &'a Node, notes: &mut Notes) -> Option<&'a Node> {
     is_it.then_some(inner)
 }
 
+/// True if this configuration of a filter for a route is none, which switches the filter on.
+fn is_on(config: Option<&Node>) -> bool {
+    config.is_some_and(|config| config.is_object() && config.fields().is_empty())
+}
+
 /// The settings of filters at a route, a virtual host or a table of them, with the filters' names; none if they disable it.
 fn all_settings<'a>(
     node: &'a Node,
@@ -305,6 +315,7 @@ fn all_settings<'a>(
         let found = settings(inner.unwrap_or(config), notes).filter(|config| !filters.is_chosen(config));
         let is_disabled = is_wrapped && config.truth("disabled") == Some(true);
         let is_filter = name.contains("local_ratelimit") || filters.names.contains(&name.as_str());
+        let found = found.or(inner.filter(|inner| is_filter && is_on(Some(inner))));
         let is_it = found.is_some() || is_disabled && is_filter;
         if is_it {
             notes.read(config);

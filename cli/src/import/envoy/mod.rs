@@ -41,7 +41,9 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let files = super::read(&arguments.files, 0, &mut notes)?;
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     let objects = super::objects(&files);
-    let gateways: BTreeSet<_> = objects.iter().flat_map(traffic::gateways).collect();
+    let refused = traffic::Refused::of(&objects);
+    let gateways: BTreeSet<_> =
+        objects.iter().flat_map(|object| traffic::gateways(object, &refused)).collect();
     let has_gateways = gateways.len() > 1;
     let mut writer = Writer {
         notes: &mut notes,
@@ -50,10 +52,12 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         names: Vec::new(),
         made: Vec::new(),
         has_gateways,
+        has_limits: objects.iter().any(|object| traffic::limited(object).is_some()),
         fails_closed: false,
     };
-    let own = traffic::KINDS
-        .map(|kind| Test::any_of(objects.iter().flat_map(|object| traffic::replaced(object, kind))));
+    let own = traffic::KINDS.map(|kind| {
+        Test::any_of(objects.iter().flat_map(|object| traffic::replaced(object, &refused, kind)))
+    });
     let is_policy = |kind: &str| {
         let limits = ["BackendTrafficPolicy", "RateLimitPolicy", "TokenRateLimitPolicy"];
         limits.contains(&kind) || ["ClientTrafficPolicy", "EnvoyGateway"].contains(&kind)
@@ -71,7 +75,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         match object.kind() {
             "EnvoyGateway" => writer.fails_closed |= traffic::fails_closed(object.root, &mut writer),
             "ClientTrafficPolicy" => traffic::note_headers(object.root, &mut writer),
-            "BackendTrafficPolicy" => traffic::import(object.root, &own, &mut writer),
+            "BackendTrafficPolicy" => traffic::import(object.root, &own, &refused, &mut writer),
             _ => kuadrant::import(object.root, &mut writer),
         }
         writer.notes.read(object.root);
@@ -100,6 +104,8 @@ struct Writer<'a> {
     made: Vec<Map>,
     /// Several Gateways have policies of their own.
     has_gateways: bool,
+    /// A BackendTrafficPolicy limits.
+    has_limits: bool,
     /// Envoy Gateway denies requests without the rate-limit service.
     fails_closed: bool,
 }

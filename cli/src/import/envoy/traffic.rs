@@ -20,15 +20,101 @@ struct Rule<'a> {
 /// The kinds of rules, and the local rule without selectors, which a policy has once.
 pub const KINDS: [&str; 3] = ["global", "local", "default"];
 
+/// The targets of policies that Envoy Gateway does not apply there: an earlier policy has the same target, or the policy's status says so.
+#[derive(Default)]
+pub struct Refused {
+    refs: Vec<*const Node>,
+}
+
+impl Refused {
+    /// Those of these policies.
+    pub fn of(objects: &[Object<'_>]) -> Self {
+        let created = |object: &Object<'_>| object.metadata("creationTimestamp").to_owned();
+        let mut policies: Vec<_> = objects.iter().filter(|object| object.kind() == KIND).collect();
+        let are_dated = !policies.iter().any(|object| created(object).is_empty());
+        policies.sort_by_cached_key(|object| {
+            let created = if are_dated { created(object) } else { String::new() };
+            (created, object.namespace(), object.metadata("name"))
+        });
+        let (mut taken, mut refused) = (Vec::new(), Self::default());
+        for object in policies {
+            let Some(spec) = object.root.get("spec") else { continue };
+            let is_refused = is_refused(object.root);
+            for of in all_refs(spec) {
+                let target = ["kind", "name", "sectionName"].map(|field| of.text_of(field));
+                let target = (object.namespace(), target);
+                if is_refused || taken.contains(&target) {
+                    refused.refs.push(of);
+                } else {
+                    taken.push(target);
+                }
+            }
+        }
+        refused
+    }
+
+    /// The targets at which this `spec` applies.
+    fn refs<'a>(&self, spec: &'a Node) -> Vec<&'a Node> {
+        all_refs(spec).filter(|of| !self.refs.contains(&core::ptr::from_ref(*of))).collect()
+    }
+}
+
+/// True if Envoy Gateway says that it applies the policy nowhere.
+fn is_refused(object: &Node) -> bool {
+    let ancestors = object.get("status").map(|status| status.list("ancestors")).unwrap_or_default();
+    let is_accepted = |ancestor: &Node| {
+        !ancestor.list("conditions").iter().any(|condition| {
+            condition.text_of("type") == "Accepted" && condition.text_of("status") == "False"
+        })
+    };
+    !ancestors.is_empty() && !ancestors.iter().any(is_accepted)
+}
+
+const KIND: &str = "BackendTrafficPolicy";
+
+/// Notes the routes that have no limits because their policy has none and replaces that of the Gateway, if weir does not know these routes.
+fn note_lifted(spec: &Node, refused: &Refused, writer: &mut Writer<'_>) {
+    if !writer.has_limits || !spec.text_of("mergeType").is_empty() {
+        return;
+    }
+    let why = "this policy replaces those of its Gateway for routes that weir does not know, so their limits apply there, too";
+    let instead = "Exclude these routes in the `match` of those policies";
+    if spec.get("targetSelectors").is_some() {
+        writer.note(spec, "targetSelectors", why, instead);
+    }
+    for of in refused.refs(spec) {
+        if of.get("sectionName").is_some() {
+            writer.note(of, "sectionName", why, instead);
+        } else if of.text_of("kind") == "ListenerSet" {
+            writer.note(of, "kind", why, instead);
+        }
+    }
+}
+
 /// The policies of a BackendTrafficPolicy. `own` are the requests of routes that have rules of their own, in place of the Gateway's, for each
 /// kind.
-pub fn import(object: &Node, own: &[Test; 3], writer: &mut Writer<'_>) {
-    let limit = object.at(&["spec", "rateLimit"]);
-    let Some(limit) = limit else { return };
+pub fn import(object: &Node, own: &[Test; 3], refused: &Refused, writer: &mut Writer<'_>) {
+    let Some(spec) = object.get("spec") else { return };
+    let Some(limit) = spec.get("rateLimit") else { return note_lifted(spec, refused, writer) };
+    for of in all_refs(spec).filter(|of| refused.refs.contains(&core::ptr::from_ref(*of))) {
+        let (why, instead) = if is_refused(object) {
+            ("its `status` says that Envoy Gateway does not apply it, so it is not imported", "")
+        } else {
+            (
+                "another policy has this target, and Envoy Gateway applies the older one only, or the first by its name: so this one is not \
+                 imported for it",
+                "Remove one of both",
+            )
+        };
+        writer.note(of, "name", why, instead);
+    }
+    if refused.refs(spec).is_empty() && all_refs(spec).next().is_some() {
+        return writer.notes.read(limit);
+    }
     writer.unread(limit, "type global local");
     let name = object.at(&["metadata"]).map(|metadata| metadata.text_of("name")).unwrap_or_default();
     let kind_only = limit.text_of("type").to_ascii_lowercase();
-    let [global, local, default] = own.each_ref().map(|own| target(object, own, writer));
+    let [global, local, default] = own.each_ref().map(|own| target(object, own, refused, writer));
     for (kind, target) in [("global", &global), ("local", &local)] {
         let is_local = kind == "local";
         // With `type`, Envoy Gateway reads only this kind.
@@ -97,7 +183,7 @@ pub fn note_headers(object: &Node, writer: &mut Writer<'_>) {
 
 /// The requests of the routes whose policy replaces the Gateway's rules of this kind: merged as JSON, a list that is not empty replaces the other;
 /// merged strategically, both apply. The local rule without selectors is in no list.
-pub fn replaced(object: &Object<'_>, kind: &str) -> Vec<Test> {
+pub fn replaced(object: &Object<'_>, refused: &Refused, kind: &str) -> Vec<Test> {
     let spec = object.root.get("spec").filter(|spec| {
         let limit = spec.get("rateLimit");
         let only = limit.map(|limit| limit.text_of("type").to_ascii_lowercase()).unwrap_or_default();
@@ -111,22 +197,28 @@ pub fn replaced(object: &Object<'_>, kind: &str) -> Vec<Test> {
             _ => false,
         }
     });
-    let spec = spec.filter(|_| object.kind() == "BackendTrafficPolicy");
-    let refs = spec.map(refs).unwrap_or_default();
+    let spec = spec.filter(|_| object.kind() == KIND);
+    let refs = spec.map(|spec| refused.refs(spec)).unwrap_or_default();
     let whole = refs.into_iter().filter(|of| of.get("sectionName").is_none());
     whole.filter_map(|of| route(of, object.namespace())).collect()
 }
 
 /// The Gateways that have this policy, each with its namespace.
-pub fn gateways<'a>(object: &Object<'a>) -> Vec<(&'a str, &'a str)> {
-    let spec = object.root.get("spec").filter(|_| object.kind() == "BackendTrafficPolicy");
-    let spec = spec.filter(|spec| spec.get("rateLimit").is_some());
-    let all = spec.map(refs).unwrap_or_default().into_iter().filter(|of| of.text_of("kind") == "Gateway");
+pub fn gateways<'a>(object: &Object<'a>, refused: &Refused) -> Vec<(&'a str, &'a str)> {
+    let spec = limited(object);
+    let all = spec.map(|spec| refused.refs(spec)).unwrap_or_default().into_iter();
+    let all = all.filter(|of| of.text_of("kind") == "Gateway");
     all.map(|of| (object.namespace(), of.text_of("name"))).collect()
 }
 
-fn refs(spec: &Node) -> Vec<&Node> {
-    spec.get("targetRef").into_iter().chain(spec.list("targetRefs")).collect()
+/// The `spec` of a policy with limits.
+pub fn limited<'a>(object: &Object<'a>) -> Option<&'a Node> {
+    let spec = object.root.get("spec").filter(|_| object.kind() == KIND);
+    spec.filter(|spec| spec.get("rateLimit").is_some())
+}
+
+fn all_refs(spec: &Node) -> impl Iterator<Item = &Node> {
+    spec.get("targetRef").into_iter().chain(spec.list("targetRefs"))
 }
 
 /// The requests of a route. Envoy Gateway names Envoy's routes after them.
@@ -139,16 +231,16 @@ fn route(of: &Node, namespace: &str) -> Option<Test> {
 }
 
 /// The requests of the routes that the policy is for.
-fn target(object: &Node, own: &Test, writer: &mut Writer<'_>) -> Test {
+fn target(object: &Node, own: &Test, refused: &Refused, writer: &mut Writer<'_>) -> Test {
     let Some(spec) = object.get("spec") else { return Test::Always };
     if spec.get("targetSelectors").is_some() {
-        let why = "weir does not know which routes have these labels, so the policies are for all";
+        let why = "weir does not know which routes have these labels, so the policies are for all, and apply beside those of their Gateway";
         writer.note(spec, "targetSelectors", why, "Test the `route` in `match`");
         return Test::Always;
     }
     let namespace = Object { file: writer.file, root: object }.namespace();
     let mut routes = Vec::new();
-    for of in refs(spec) {
+    for of in refused.refs(spec) {
         writer.unread(of, "group kind name namespace sectionName");
         if of.get("sectionName").is_some() {
             let why = "weir does not know the number of a section, so the policies are for all of the target, and apply beside those of its Gateway";
@@ -178,7 +270,8 @@ fn rule<'a>(node: &'a Node, is_local: bool, writer: &mut Writer<'_>) -> Rule<'a>
     writer.unread(node, "clientSelectors limit cost shared shadowMode xRateLimitHeaders name");
     // Each route counts for itself, and in each Envoy always.
     if is_local || !node.is_true("shared") {
-        rule.parts.push(Map::from([("route", Map::new().into())]).into());
+        // It limits in routes only.
+        rule.parts.push(Map::from([("route", Map::new().into()), ("on_missing", "skip".into())]).into());
     }
     for selector in selectors(node) {
         writer.unread(selector, "headers queryParams methods path sourceCIDR");

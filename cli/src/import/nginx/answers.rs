@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answers that nginx gives before it limits: `return`, a `rewrite` that redirects, and an `if` around them.
 
+use std::collections::HashSet;
+
 use super::super::notes::Notes;
 use super::super::test::{PathTest, Test, wholes};
-use super::syntax::Directive;
-use super::variables::{equal_test, is_set_test, name_of_variable, search_test};
+use super::syntax::{Block, Directive};
+use super::variables::{as_written, equal_test, is_set_test, name_of_variable, search_test};
 
 /// Requests that a block answers, and the status of a `return` without a body: an `error_page` may apply to it.
 pub struct Answer<'a> {
@@ -118,20 +120,72 @@ pub fn redirects(rewrite: &Directive) -> bool {
         || ["http://", "https://", "$scheme"].iter().any(|start| target.starts_with(start))
 }
 
+/// Marks each `if` on a variable to which one of these directives gives a value.
+pub fn mark_own(directives: &mut [Directive]) {
+    let mut names = HashSet::new();
+    defined(directives, &mut names);
+    mark(directives, &names);
+}
+
+fn defined(directives: &[Directive], names: &mut HashSet<String>) {
+    for directive in directives {
+        let name = match directive.name.as_str() {
+            "set" | "auth_request_set" | "js_set" | "perl_set" => directive.argument(0),
+            "map" | "split_clients" => directive.argument(1),
+            "geo" => directive.arguments.last().map(String::as_str).unwrap_or_default(),
+            name if name.starts_with("set_by_lua") => directive.argument(0),
+            _ => "",
+        };
+        names.extend(name.strip_prefix('$').map(str::to_ascii_lowercase));
+        defined(directive.inner(), names);
+    }
+}
+
+fn mark(directives: &mut [Directive], names: &HashSet<String>) {
+    for directive in directives {
+        let is_own = |text: &str| {
+            let name = text.strip_prefix('$').and_then(|text| text.split(' ').next());
+            name.is_some_and(|name| names.contains(&name.to_ascii_lowercase()))
+        };
+        directive.is_on_own = directive.name == "if" && compared(directive).is_some_and(|text| is_own(&text));
+        if let Some(Block::Directives(inner)) = &mut directive.block {
+            mark(inner, names);
+        }
+    }
+}
+
+/// The text in the parentheses of an `if`.
+fn compared(directive: &Directive) -> Option<String> {
+    let text = directive.arguments.join(" ");
+    Some(text.strip_prefix('(')?.strip_suffix(')')?.trim().to_owned())
+}
+
 /// The condition of an `if`; `None` if weir has no such test.
 fn condition(directive: &Directive) -> Option<Test> {
-    let text = directive.arguments.join(" ");
-    let text = text.strip_prefix('(')?.strip_suffix(')')?.trim();
+    let text = compared(directive).filter(|_| !directive.is_on_own)?;
     let mut words = text.strip_prefix('$')?.splitn(3, ' ');
     let variable = name_of_variable(words.next()?);
     // Envoy tells a client's scheme by its own listener, which may have no TLS where nginx had, and writes some headers itself.
     if variable == "scheme" || Notes::of_header(&variable).is_some() {
         return None;
     }
-    match (words.next(), words.next()) {
+    let (operator, text) = (words.next(), words.next());
+    // nginx puts in the value of a variable on the right of `=`, and does not decode the parameter in which it searches.
+    let is_other = match operator {
+        Some("=" | "!=") => text.is_some_and(|text| text.contains('$')),
+        _ => operator.is_some() && variable.starts_with("arg_"),
+    };
+    if is_other {
+        return None;
+    }
+    let equal = |text: Option<&str>| {
+        let text = text.unwrap_or_default();
+        as_written(&variable, text, equal_test(&variable, text).ok()?)
+    };
+    match (operator, text) {
         (None, _) => is_set_test(&variable),
-        (Some("="), text) => equal_test(&variable, text.unwrap_or_default()).ok(),
-        (Some("!="), text) => equal_test(&variable, text.unwrap_or_default()).ok().map(Test::negated),
+        (Some("="), text) => equal(text),
+        (Some("!="), text) => equal(text).map(Test::negated),
         (Some("~"), Some(pattern)) => search_test(&variable, pattern, false).ok(),
         (Some("~*"), Some(pattern)) => search_test(&variable, pattern, true).ok(),
         (Some("!~"), Some(pattern)) => search_test(&variable, pattern, false).ok().map(Test::negated),

@@ -89,6 +89,11 @@ const OWN_ERRORS: [&str; 8] = ["401", "403", "404", "405", "500", "502", "503", 
 /// The file of a folder without a directive `index`.
 const INDEX: &str = "index.html";
 
+const LEADS_NOWHERE: &str =
+    "weir cannot tell to which location its last place leads, so limits there do not apply";
+
+const WRITE_POLICY: &str = "Write a policy for the paths that come to it";
+
 const LIMITS_THERE: &str =
     "nginx applies the limits there to requests that it sends there from other locations, and weir does not";
 
@@ -108,6 +113,8 @@ pub struct Level<'a> {
     /// Directives that send requests to another location.
     sends: Vec<&'a Directive>,
     default_type: Option<&'a str>,
+    /// `error_page` is also for statuses of the upstream.
+    intercepts: bool,
     /// The server around it.
     server: Option<Rc<Server<'a>>>,
     /// Clients cannot come here.
@@ -166,12 +173,8 @@ impl<'a> Level<'a> {
     /// Returns the settings where `try_files` sends requests on, after they were sent so often. `is_page`: they came from an `error_page`.
     fn without_files(mut self, files: &'a Directive, depth: usize, is_page: bool, notes: &mut Notes) -> Self {
         let place = files.arguments.last().map(String::as_str).unwrap_or_default();
-        let leads_nowhere = |server: &Rc<Server<'_>>| {
-            !place.starts_with('=') && has_limits(server.block) && server.blocks_of(place).is_none()
-        };
-        if self.server.as_ref().is_some_and(leads_nowhere) {
-            let why = "weir cannot tell to which location its last place leads, so limits there do not apply";
-            notes.add(Note::new(files, why, "Write a policy for the paths that come to it"));
+        if !place.starts_with('=') && self.leads_nowhere(place) {
+            notes.add(Note::new(files, LEADS_NOWHERE, WRITE_POLICY));
         }
         let target = self.target(place, depth, is_page, notes);
         let Some(target) = target.filter(|target| !target.answers) else { return self };
@@ -225,10 +228,20 @@ impl<'a> Level<'a> {
         )
     }
 
+    /// True if weir cannot tell to which location of its server this place leads, and one of them limits.
+    fn leads_nowhere(&self, place: &str) -> bool {
+        let leads_nowhere =
+            |server: &Rc<Server<'_>>| has_limits(server.block) && server.blocks_of(place).is_none();
+        self.server.as_ref().is_some_and(leads_nowhere)
+    }
+
     /// Notes the places to which nginx may send requests of a block, and whose limits weir does not apply to them.
     fn note_sent(&self, notes: &mut Notes) {
         for from in self.sends.iter().chain(&self.error_pages) {
-            let is_own = |code: &String| OWN_ERRORS.contains(&code.as_str());
+            let is_of_upstream = |code: &str| code.parse::<u16>().is_ok_and(|code| code >= 300);
+            let is_own = |code: &String| {
+                OWN_ERRORS.contains(&code.as_str()) || self.intercepts && is_of_upstream(code)
+            };
             let sends = match from.name.as_str() {
                 "index" => false,
                 "error_page" => from.arguments.iter().any(is_own),
@@ -237,6 +250,11 @@ impl<'a> Level<'a> {
             let is_page = from.name == "error_page";
             if sends && from.arguments.last().is_some_and(|place| self.are_limited_at(place, is_page)) {
                 notes.add(Note::new(from, LIMITS_THERE, "Write a policy for the paths of these requests"));
+            }
+            // Of the client's path, or of one that begins with it.
+            let place = from.arguments.last().filter(|_| is_page).map(String::as_str).unwrap_or_default();
+            if place.starts_with(['/', '$']) && place.contains('$') && self.leads_nowhere(place) {
+                notes.add(Note::new(from, LEADS_NOWHERE, WRITE_POLICY));
             }
         }
     }
@@ -302,7 +320,7 @@ impl<'a> Level<'a> {
             target.gone.extend(answered_at(server.block, page, 0, true, &|_| true));
             target.moved.push(from);
         }
-        // Unless `recursive_error_pages` says so, nginx looks for a page once.
+        // nginx looks for a page once.
         Some(Self { error_pages: Vec::new(), request_pages: None, connection_pages: None, ..target })
     }
 
@@ -407,6 +425,7 @@ impl<'a> Level<'a> {
                 "error_page" => pages.push(directive),
                 "default_type" => level.default_type = Some(directive.argument(0)),
                 "internal" => level.internal = true,
+                name if name.ends_with("_intercept_errors") => level.intercepts = flag == Some(true),
                 "index" | "auth_request" | "mirror" => {
                     level.sends.retain(|other| other.name != directive.name || block.contains(other));
                     level.sends.push(directive);

@@ -49,7 +49,8 @@ pub fn imported(
     mut notes: Notes,
     nothing: &str,
 ) -> Result<Imported, String> {
-    let loaded = Loaded { files, directives, ..Loaded::default() };
+    let mut loaded = Loaded { files, directives, ..Loaded::default() };
+    answers::mark_own(&mut loaded.directives);
     if let Some(configuration) = configuration(&loaded, &mut notes) {
         return Ok(Imported { configuration, files: loaded.files, notes });
     }

@@ -92,6 +92,10 @@ fn walk(directive: &Directive, around: Option<&Directive>, limits: bool, notes: 
         "merge_slashes" if limits && directive.argument(0) == "off" => {
             Some(("weir reads `//login` as `/login`, too, and its policies apply if one of both matches", ""))
         }
+        "recursive_error_pages" if limits && directive.argument(0) == "on" => Some((
+            "nginx follows each error_page from here, and weir the first one, so limits behind a second one do not apply",
+            "Write a policy for the paths that come to it",
+        )),
         "underscores_in_headers" | "ignore_invalid_headers"
             if limits && (directive.argument(0) == "on") == (name == "underscores_in_headers") =>
         {

@@ -18,6 +18,8 @@ pub struct Directive {
     pub file: usize,
     /// Its line, from 1.
     pub line: usize,
+    /// It is an `if` on a variable to which the file itself gives a value.
+    pub is_on_own: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,11 @@ pub enum Block {
 }
 
 impl Directive {
+    /// A directive without a block.
+    pub const fn new(name: String, arguments: Vec<String>, (file, line): (usize, usize)) -> Self {
+        Self { name, arguments, block: None, file, line, is_on_own: false }
+    }
+
     pub fn inner(&self) -> &[Self] {
         if let Some(Block::Directives(inner)) = &self.block { inner } else { &[] }
     }
@@ -90,10 +97,10 @@ pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
             (End::Semicolon, None) => return wrong(here, "found `;` without a directive"),
             (End::Open, None) => return wrong(here, "found `{` without a directive"),
             (End::Semicolon, Some(name)) => {
-                directives.push(Directive { name, arguments: words.collect(), block: None, file, line });
+                directives.push(Directive::new(name, words.collect(), (file, line)));
             }
             (End::Open, Some(name)) => {
-                let mut directive = Directive { name, arguments: words.collect(), block: None, file, line };
+                let mut directive = Directive::new(name, words.collect(), (file, line));
                 if directive.name.ends_with("_by_lua_block") {
                     directive.block = Some(Block::Lua(reader.lua()?));
                     directives.push(directive);
@@ -396,13 +403,8 @@ mod tests {
 
     fn directives() -> impl Strategy<Value = Vec<Directive>> {
         let word = || prop_oneof!["[a-z_]{1,8}", "[ -~\\n\\t]{1,8}", "\\PC{1,4}"];
-        let of = |name: String, arguments: Vec<String>, block| Directive {
-            name,
-            arguments,
-            block,
-            file: 0,
-            line: 0,
-        };
+        let of =
+            |name: String, arguments, block| Directive { block, ..Directive::new(name, arguments, (0, 0)) };
         let leaf = (word(), prop::collection::vec(word(), 0..4))
             .prop_map(move |(name, arguments)| of(name, arguments, None));
         let one = leaf.prop_recursive(4, 32, 4, move |inner| {

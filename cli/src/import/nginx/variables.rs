@@ -507,6 +507,11 @@ fn needs(pattern: &str, is_it: fn(char) -> bool) -> bool {
     })
 }
 
+/// True if nginx takes this in a method.
+fn is_of_method(next: char) -> bool {
+    next.is_ascii_uppercase() || "-_".contains(next)
+}
+
 /// A test whether a variable has this value. nginx compares without regard to case.
 pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
     let has_letters = text.contains(|next: char| next.is_ascii_alphabetic());
@@ -521,9 +526,8 @@ pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
             address.map(|address| Test::Address(vec![address])).ok_or_else(why)
         }
         "request_method" => {
-            let is_own = |next: char| next.is_ascii_alphabetic() || "-_".contains(next);
-            let method = Test::Method(vec![text.to_ascii_uppercase()]);
-            Ok(if text.chars().all(is_own) { method } else { Test::NEVER })
+            let method = text.to_ascii_uppercase();
+            Ok(if method.chars().all(is_of_method) { Test::Method(vec![method]) } else { Test::NEVER })
         }
         "host" => Ok(host_test(text, false)),
         "http_host" => Ok(of_request("host", format!("(?i){}", escaped(text)))),
@@ -559,6 +563,9 @@ pub fn equal_test(variable: &str, text: &str) -> Result<Test, String> {
         ("uri" | "document_uri", _) => Ok(Test::path(PathTest::Exact(text.to_owned()))),
         ("http_host", _) => Ok(of_request("host", escaped(text))),
         ("host", _) if text.contains(|next: char| next.is_ascii_uppercase()) => Ok(Test::NEVER),
+        ("request_method", _) if text.is_empty() || text.contains(|next| !is_of_method(next)) => {
+            Ok(Test::NEVER)
+        }
         ("request_method", _) => Ok(Test::Method(vec![text.to_owned()])),
         (_, Some(Source::Value(field, mut test))) if !text.is_empty() => {
             test.set("exact", text);
@@ -566,6 +573,14 @@ pub fn equal_test(variable: &str, text: &str) -> Result<Test, String> {
         }
         _ => text_test(variable, text),
     }
+}
+
+/// Adds to a test on a parameter, which weir decodes and nginx does not, that the client writes the text as it is; `None` if it cannot.
+pub fn as_written(variable: &str, text: &str, test: Test) -> Option<Test> {
+    let Some(name) = variable.strip_prefix("arg_").filter(|_| !text.is_empty()) else { return Some(test) };
+    let is_plain = |next: char| next.is_ascii_alphanumeric() || "-._~".contains(next);
+    let pair = format!("(?s)(?:.*&)?(?i:{})={}(?:&.*)?", escaped(name), escaped(text));
+    text.chars().all(is_plain).then(|| test.and(of_request("query", pair)))
 }
 
 /// A test of `if ($variable)`: it is neither empty nor `0`.
@@ -607,7 +622,7 @@ pub fn host_regex(pattern: &str, ignores_case: bool) -> Result<Test, String> {
     let (mut text, mut is_escaped, mut is_class) = (String::new(), false, false);
     for next in pattern.chars() {
         match next {
-            '$' if !is_escaped && !is_class => text.push_str(r"\.?(?::[0-9]+)?"),
+            '$' if !is_escaped && !is_class => text.push_str(r"\.?(?::.*)?"),
             '[' if !is_escaped => is_class = true,
             ']' if !is_escaped => is_class = false,
             _ => {}

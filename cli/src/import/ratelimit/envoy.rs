@@ -419,9 +419,11 @@ fn elsewhere(
         if of_route(node).is_some() {
             notes.read(node);
         }
-        // Around a RateLimitPerRoute, or without one.
-        let config = node.get("config").filter(|config| of_route(config).is_some());
-        if config.is_some() || node.type_name() == "FilterConfig" && node.truth("disabled") == Some(true) {
+        // Around a RateLimitPerRoute, or without one: an empty one switches the filter on.
+        let is_filter = node.type_name() == "FilterConfig";
+        let is_empty = |config: &Node| is_filter && config.is_object() && config.fields().is_empty();
+        let config = node.get("config").filter(|config| of_route(config).is_some() || is_empty(config));
+        if config.is_some() || is_filter && node.truth("disabled") == Some(true) {
             notes.read(node);
             config.into_iter().for_each(|config| notes.read(config));
         }
