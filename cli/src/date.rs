@@ -24,7 +24,7 @@ pub(super) fn time(text: &str) -> Result<Micros, String> {
     let time = rfc3339(text).or_else(|| rfc3339(&format!("{text}T00:00:00Z")));
     time.ok_or_else(|| {
         String::from(
-            "allowed is a day such as 2026-11-01, which begins at 0:00 UTC, or a time such as 2026-11-01T12:00:00Z",
+            "allowed is a day from 1970 to 9999 such as 2026-11-01, which begins at 0:00 UTC, or a time such as 2026-11-01T12:00:00Z",
         )
     })
 }

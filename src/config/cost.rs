@@ -36,13 +36,13 @@ const fn on_missing() -> Draft<Count<u64>> {
 }
 
 const fn min() -> Draft<Count<u64>> {
-    units().default("1", "The cost is at least this.")
+    units().default("1", "A stated cost is at least this.")
 }
 
 const fn max() -> Draft<Count<u64>> {
     count(1, MAX_UNITS).default(
         "1000000",
-        "The cost is at most this. It is also the cost when it is there and is no clean number.",
+        "A stated cost is at most this. It is also the cost when it is there and is no clean number.",
     )
 }
 

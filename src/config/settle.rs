@@ -130,7 +130,7 @@ const fn on_missing() -> Draft<Nested<OnMissingFields>> {
 }
 
 pub(super) const fn max() -> Draft<Count<u64>> {
-    count(1, MAX_UNITS).default("1000000000000", "The cost is at most this.")
+    count(1, MAX_UNITS).default("1000000000000", "A stated cost is at most this.")
 }
 
 pub(super) fn read(cases: &Items<'_, Nested<CaseFields>>, tables: &Tables, errors: &mut Errors) -> Settle {

@@ -35,7 +35,7 @@ use super::{Ended, Found, Host, failed};
 use formats::Format;
 use warning::code;
 use weir::config::Config;
-pub(super) use wiring::{CHOSEN_IN_SIDECAR, inside, reads_address};
+pub(super) use wiring::{CHOSEN_IN_SIDECAR, inside, longest_wait, reads_address};
 use wiring::{Picture, Wired};
 
 /// The files to check.
@@ -107,11 +107,13 @@ fn reports<'a>(
     let limiters: Vec<_> = sources.iter().map(Source::limiters).collect();
     let has_limiter = limiters.iter().any(|of| !of.is_empty());
     let shared = wiring::shared(sources, &limiters, &pictures);
+    let all: Vec<_> = limiters.iter().flatten().collect();
     let mut reports = Vec::new();
     for (file, ((source, picture), limiters)) in sources.iter().zip(&pictures).zip(&limiters).enumerate() {
         // A part of an Envoy whose limiter is in another file.
         let is_part = has_limiter && !picture.has_all_clusters && source.documents.iter().any(is_envoys);
         let mut report = check(source, limiters, host, old, picture, &pictures);
+        report.findings.extend(wiring::discovered(source, picture, &all, host.into()));
         let has_error = report.findings.iter().any(|finding| finding.severity == Severity::Error);
         if !has_limiter && !has_error {
             report.findings.push(no_limiter(source));

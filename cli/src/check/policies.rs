@@ -54,6 +54,7 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
     for (index, policy) in config.policies.iter().enumerate() {
         let at = format!("policies[{index}]");
         costs(policy, &at, &mut found);
+        unused(policy, &at, &mut found);
         free(config, policy, &at, &mut found);
         regions(config, policy, &at, &mut found);
         models(policy, &at, &mut found);
@@ -64,6 +65,7 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
         never_met(policy, &at, &mut found);
         held_permits(config, policy, &at, &mut found);
     }
+    shared_regions(config, &mut found);
     credentials::warnings(config, &mut found);
     found.extend(limits::notes(config));
     batches(config, &mut found);
@@ -268,18 +270,15 @@ fn models(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
 
 /// In a batch of JSON-RPC, which is an array of calls, nothing is where a policy looks for the method of a call, or for a parameter.
 fn batches(config: &Config, found: &mut Vec<Finding>) {
-    let conditions = conditions(config);
-    let denies_batches = |(path, condition): &(String, &Condition)| {
-        path.contains("deny[") && tests_body(condition, &|path| path.starts_with('['))
+    let denied = |policy: &Policy| {
+        let mut lists = [&config.deny, &policy.deny].into_iter().flat_map(|list| list.conditions());
+        lists.any(|condition| denies_batches(condition, &policy.matcher))
     };
-    if conditions.iter().any(denies_batches) {
-        return;
-    }
-    let of_match = conditions
-        .iter()
-        .find(|(path, condition)| path.ends_with(".match") && tests_body(condition, &is_of_call));
-    let of_match = of_match.map(|(path, _)| (path.clone(), "this policy does not apply to it"));
-    let others = config.policies.iter().enumerate().filter_map(|(index, policy)| uncounted(index, policy));
+    let policies: Vec<_> = config.policies.iter().enumerate().filter(|(_, policy)| !denied(policy)).collect();
+    let of_match = policies.iter().find(|(_, policy)| tests_body(&policy.matcher, &is_of_call));
+    let of_match =
+        of_match.map(|(index, _)| (format!("policies[{index}].match"), "this policy does not apply to it"));
+    let others = policies.iter().filter_map(|(index, policy)| uncounted(*index, policy));
     if let Some((path, but)) = of_match.into_iter().chain(others).next() {
         let reason = format!(
             "clients of JSON-RPC may send a batch, an array of calls: their methods and parameters are one level deeper, so {but}"
@@ -287,6 +286,21 @@ fn batches(config: &Config, found: &mut Vec<Finding>) {
         let advice = "If the upstream takes batches, deny them: `deny: [{body_json: {path: '[*]'}}]`. Or let the policy apply to all \
                       methods, and count each call: `cost: {calls: {}}`";
         found.push(warning(code::UNCOUNTED_BATCH, path, reason, advice));
+    }
+}
+
+/// True if a condition of `deny` holds for all batches among the requests that a `match` is about.
+fn denies_batches(denied: &Condition, matcher: &Condition) -> bool {
+    let is_of_batch = |path: &str| path.starts_with('[');
+    match denied {
+        Condition::Any(any) => any.iter().any(|one| denies_batches(one, matcher)),
+        Condition::All(all) => {
+            let (of_batch, others): (Vec<_>, Vec<_>) =
+                all.iter().partition(|one| denies_batches(one, matcher));
+            !of_batch.is_empty() && others.iter().all(|one| covers(one, matcher))
+        }
+        Condition::Body(..) => tests_body(denied, &is_of_batch),
+        _ => false,
     }
 }
 
@@ -340,6 +354,21 @@ fn store(config: &Config, found: &mut Vec<Finding>) {
     } else if let Some(index) = config.policies.iter().position(is_local) {
         let path = format!("policies[{index}].on_failure");
         found.push(warning(code::LOCAL_ONE_WORKER, path, reason, advice));
+    }
+}
+
+/// Warns of regions that share a Redis: what a region tells another is then counted twice.
+fn shared_regions(config: &Config, found: &mut Vec<Finding>) {
+    let all = &config.regions.all;
+    for (place, region) in all.iter().enumerate() {
+        if let Some(first) = all.iter().take(place).find(|first| first.cluster == region.cluster) {
+            let reason = format!(
+                "regions {:?} and {:?} have the same cluster, so both count in one Redis, and what one tells the other counts twice",
+                first.name, region.name
+            );
+            let advice = "Write the cluster of a Redis that no other region has";
+            found.push(warning(code::SHARED_COUNTS, format!("{}.cluster", region.path), reason, advice));
+        }
     }
 }
 
@@ -442,6 +471,9 @@ fn costs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     }
     if !policy.costs.iter().any(|(when, _)| covers(when, &everything)) {
         cost_passes(policy, (&everything, &policy.cost), format!("{at}.cost"), found);
+    } else if policy.cost != Cost::Constant(1) {
+        let reason = "no request has this cost, because all of them meet a case of `costs`";
+        found.push(warning(code::UNREACHABLE_COST, format!("{at}.cost"), reason, "Remove it, or the case"));
     }
     let classes = covered(&policy.priority, |(wide, _), (narrow, _)| covers(wide, narrow));
     let settled = covered(&policy.settle.cases, |wide, narrow| covers_response(&wide.when, &narrow.when));
@@ -454,6 +486,50 @@ fn costs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
             let path = format!("{at}.{field}[{place}]");
             warning(code::UNREACHABLE_COST, path, reason, "Remove it, or write it earlier")
         }));
+    }
+}
+
+/// Settings of a policy that others make useless.
+fn unused(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
+    let mut warn = |field: &str, reason: &str, advice: &str| {
+        found.push(warning(code::UNUSED_SETTING, format!("{at}.{field}"), reason, advice));
+    };
+    if policy.mode == Mode::Shadow && policy.enforce_percent < 100 {
+        let reason = "with `mode: shadow` no denial is enforced, of whatever subject";
+        warn("enforce_percent", reason, "Remove one of the two");
+    }
+    let mut limits = policy.tiers.tiers.iter().flat_map(|tier| tier.plan.limits());
+    let has_cost = !policy.settle.is_empty() || !policy.costs.is_empty() || policy.cost != Cost::Constant(1);
+    if has_cost && !policy.usage_journal && limits.all(|limit| matches!(limit, Limit::Concurrency(_))) {
+        let field = if policy.settle.is_empty() { "cost" } else { "settle" };
+        let reason =
+            "the policy has `concurrency` limits only, and to these each request is one, whatever it costs";
+        warn(field, reason, "Remove it, or add another limit");
+    }
+    for cost in policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]) {
+        if let Cost::Usage(estimate) = cost
+            && estimate.output > estimate.max_output
+        {
+            let reason =
+                "it is more than `max_output_tokens`, so a request that states no maximum reserves that";
+            warn(
+                "cost.usage.output_tokens",
+                reason,
+                "Write a smaller number, or a larger `max_output_tokens`",
+            );
+        }
+    }
+    for (tier, ban) in policy.tiers.tiers.iter().filter_map(|tier| Some((tier, tier.plan.ban()?))) {
+        let [_, _, duration, factor, max] = ban.numbers();
+        if tier.name.is_empty() && factor > 1 && max == duration {
+            warn(
+                "ban.factor",
+                "no ban is longer than the first one, because of `max`",
+                "Write a longer `max`",
+            );
+        } else if tier.name.is_empty() && factor == 1 && max > duration {
+            warn("ban.max", "without a `factor`, each ban is as long as the first one", "Write a `factor`");
+        }
     }
 }
 
@@ -479,17 +555,23 @@ fn covers_response(wide: &When, narrow: &When) -> bool {
         )
 }
 
+/// True if a client may make a request cost nothing.
+fn states_none(cost: &Cost) -> bool {
+    match cost {
+        Cost::Stated(CostSource::ContentLength { .. }, _) => false,
+        Cost::Stated(CostSource::Header(name), _) if is_of_envoy(name) => false,
+        Cost::Stated(_, bounds) => bounds.min == 0 || bounds.on_missing == 0,
+        Cost::Calls(on_unreadable) => *on_unreadable == 0,
+        Cost::Constant(_) | Cost::Usage(_) => false,
+    }
+}
+
 /// A policy that never takes anything from a limit: no limit of it is ever used up.
 fn free(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     let mut costs = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]);
     let mut settled = policy.settle.cases.iter().map(|case| &case.cost);
     let settles_none = settled.all(|cost| matches!(cost, TrueCost::Reserved | TrueCost::Constant(0)));
-    let states_none = costs.clone().any(|cost| match cost {
-        Cost::Stated(CostSource::ContentLength { .. }, _) => false,
-        Cost::Stated(CostSource::Header(name), _) if is_of_envoy(name) => false,
-        Cost::Stated(_, bounds) => bounds.min == 0,
-        _ => false,
-    });
+    let states_none = costs.clone().any(states_none);
     let takes_none = settles_none && costs.all(|cost| *cost == Cost::Constant(0));
     let mut limits = policy.tiers.tiers.iter().flat_map(|tier| tier.plan.limits());
     // Permits are requests, whatever these cost; and another policy may use up the same counts.
@@ -500,8 +582,10 @@ fn free(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
         let advice = "Write a cost of at least 1, or `settle`";
         found.push(warning(code::FREE_POLICY, format!("{at}.cost"), reason, advice));
     } else if states_none && settles_none && !is_used {
-        let reason = "a client that states a cost of 0 uses up nothing, so the policy never denies it";
-        found.push(warning(code::FREE_POLICY, format!("{at}.cost"), reason, "Write `min: 1`, or `settle`"));
+        let reason =
+            "a client that states a cost of 0, or none, uses up nothing, so the policy never denies it";
+        let advice = "Write at least 1 for `min`, `on_missing` and `on_unreadable`, or write `settle`";
+        found.push(warning(code::FREE_POLICY, format!("{at}.cost"), reason, advice));
     }
     let is_one =
         |part: &SubjectPart| policy.subject.iter().any(|own| is_same_source(own, part)) || is_fixed(part);
@@ -711,6 +795,7 @@ fn bounds_addresses(policy: &Policy) -> bool {
     let is_address = |part: &SubjectPart| matches!(part.source, Source::ClientAddress { .. });
     policy.mode == Mode::Enforce
         && policy.enforce_percent > 0
+        && !policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]).any(states_none)
         && policy.subject.iter().all(|part| is_address(part) || is_fixed(part))
 }
 
@@ -813,7 +898,10 @@ const GUESSED: usize = 8;
 
 /// Requests that are held for a `max_delay` have their permit of a `concurrency` limit already.
 fn held_permits(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
-    let permits = |other: &&Policy| !exclude(&other.matcher, &policy.matcher);
+    if policy.mode != Mode::Enforce {
+        return;
+    }
+    let permits = |other: &&Policy| other.mode == Mode::Enforce && !exclude(&other.matcher, &policy.matcher);
     let permits = config.policies.iter().filter(permits).flat_map(|other| &other.tiers.tiers);
     let mut permits = permits.flat_map(|tier| tier.plan.limits().iter().zip(&tier.views));
     let Some((_, permits)) = permits.find(|(limit, _)| matches!(limit, Limit::Concurrency(_))) else {
@@ -851,7 +939,10 @@ fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
         (format!("{at}.exempt"), &policy.exempt, "exempt"),
     ] {
         let place = conditions.conditions().iter().position(|condition| covers(condition, &policy.matcher));
-        let Some(place) = place else { continue };
+        // Quota requests take from the policy that `quota` names, also where it exempts them.
+        let is_of_quota =
+            done == "exempt" && config.quota.as_ref().is_some_and(|quota| quota.policy == Some(index));
+        let Some(place) = place.filter(|_| !is_of_quota) else { continue };
         let list = format!("{list}[{place}]");
         let name = &policy.name;
         let reason = format!(

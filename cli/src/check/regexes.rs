@@ -27,6 +27,11 @@ pub fn partial(pattern: &Pattern, place: Place) -> Option<(String, &'static str)
     let whole = pattern.text();
     let is_plain = pattern::beginning(whole) == whole;
     let text = without_flags(whole);
+    let begins = pattern::beginning(text.trim_start_matches('^'));
+    if place == Place::Path && !is_plain && !begins.is_empty() && !begins.starts_with('/') {
+        let reason = format!("a path begins with `/`, so `{whole}` matches none");
+        return Some((reason, "Begin the expression with `/`, or with `.*`"));
+    }
     let advice = match (text.starts_with('^'), text.ends_with('$') && !text.ends_with("\\$")) {
         (true, false) if !is_open_after(text) => "Write `prefix`, or end the expression with `.*` or `$`",
         (false, true) if !is_open_before(text) => "Begin the expression with `.*` or `^`",

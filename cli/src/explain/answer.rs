@@ -4,7 +4,7 @@
 use std::io;
 
 use super::Answer;
-use crate::words::{shown, span};
+use crate::words::{shown, span, written};
 use weir::limit::RetryAfter;
 use weir::response::Verdict;
 use weir::time::Micros;
@@ -43,7 +43,7 @@ pub fn print(answer: &Answer, out: &mut impl io::Write) -> io::Result<()> {
                 return Ok(());
             }
             writeln!(out)?;
-            answer.body.lines().try_for_each(|line| writeln!(out, "  {}", shown(line.as_bytes())))
+            answer.body.lines().try_for_each(|line| writeln!(out, "  {}", written(line.as_bytes())))
         }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::words::shown;
 use weir::policy::cost::Cost;
+use weir::policy::settle::{OnMissing, Shown};
 use weir::policy::usage::{self, Count, Prices, Usage};
 use weir::policy::{Check, Policy};
 use weir::request::{Request, Unreadable};
@@ -36,18 +37,17 @@ pub fn unknown_model(request: &Request<'_>) -> String {
 /// Prints what weir reads in a response, and how much it may cost.
 pub fn print(policy: &Policy, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
     for (usage, shown) in policy.settle.usages() {
-        let later = shown.max.saturating_sub(check.cost);
+        let most = most(shown, check);
+        let later = most.saturating_sub(check.cost);
         if is_free(check) {
             writeln!(
                 out,
-                "  this path uses no tokens: in the end the request costs 0, or what its response says was used, at most {} units",
-                shown.max
+                "  this path uses no tokens: in the end the request costs 0, or what its response says was used, at most {most} units"
             )?;
         } else {
             writeln!(
                 out,
-                "  the response says what was used, at most {} units: up to {later} of them are charged after it",
-                shown.max
+                "  the response says what was used, at most {most} units: up to {later} of them are charged after it"
             )?;
         }
         for (name, paths) in paths(usage) {
@@ -58,6 +58,15 @@ pub fn print(policy: &Policy, check: &Check, out: &mut impl io::Write) -> io::Re
         }
     }
     Ok(())
+}
+
+/// The most that a request costs: a response that says nothing may cost more than `max`.
+fn most(shown: &Shown, check: &Check) -> u64 {
+    let unsaid = match shown.on_missing {
+        OnMissing::Reserved => check.cost,
+        OnMissing::Constant(units) => units,
+    };
+    shown.max.max(unsaid)
 }
 
 /// True if a response without usage costs nothing.
@@ -71,8 +80,8 @@ pub fn json(policy: &Policy, check: &Check) -> Vec<Value> {
         let paths: Map<String, Value> =
             paths(usage).into_iter().map(|(name, paths)| (name, paths.into())).collect();
         json!({
-            "max": shown.max,
-            "charged_after": shown.max.saturating_sub(check.cost),
+            "max": most(shown, check),
+            "charged_after": most(shown, check).saturating_sub(check.cost),
             "uses_no_tokens": is_free(check),
             "paths": paths,
             "prices": usage.prices.is_by_model().then(|| priced(&usage.prices, check.requested)),

@@ -48,14 +48,20 @@ const GATEWAY: &str = "With --for envoy-gateway";
 
 /// Reads a name to which others are made with an ending, such as `weir-wasm`.
 fn name(text: &str) -> Result<String, String> {
+    label(text, 40)
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    label(text, 63)
+}
+
+/// Reads a name that Kubernetes takes, of so many characters.
+fn label(text: &str, most: usize) -> Result<String, String> {
     let is_end = |end: Option<char>| end.is_some_and(|end| end.is_ascii_lowercase() || end.is_ascii_digit());
     let is_name = text.chars().all(|next| next == '-' || is_end(Some(next)));
-    let fits = is_name && is_end(text.chars().next()) && is_end(text.chars().next_back()) && text.len() <= 40;
-    if fits {
-        Ok(text.to_owned())
-    } else {
-        Err(String::from("allowed are up to 40 of a-z, 0-9 and - within"))
-    }
+    let fits =
+        is_name && is_end(text.chars().next()) && is_end(text.chars().next_back()) && text.len() <= most;
+    if fits { Ok(text.to_owned()) } else { Err(format!("allowed are up to {most} of a-z, 0-9 and - within")) }
 }
 
 /// The file to render, and its platform.
@@ -126,7 +132,7 @@ pub(super) struct Arguments {
     #[arg(long, value_parser = NonEmpty::new(), value_name = "REFERENCE", help_heading = KUBERNETES)]
     image_volume: Option<String>,
     /// The namespace of the resources. By default that of Istio's gateways, `istio-system`, or `default`.
-    #[arg(long, value_parser = NonEmpty::new(), help_heading = KUBERNETES)]
+    #[arg(long, value_parser = namespace, help_heading = KUBERNETES)]
     namespace: Option<String>,
     /// The name of the resources, with which those of ConfigMaps and Secrets begin: a second gateway in the namespace needs another one.
     /// By default `weir`.
@@ -142,7 +148,7 @@ pub(super) struct Arguments {
     #[arg(long, value_parser = NonEmpty::new(), value_name = "NAME", help_heading = ISTIO)]
     deployment: Option<String>,
     /// The namespace of the proxies, where their ConfigMaps and Secrets are. By default `envoy-gateway-system`.
-    #[arg(long, value_parser = NonEmpty::new(), value_name = "NAMESPACE", help_heading = GATEWAY)]
+    #[arg(long, value_parser = namespace, value_name = "NAMESPACE", help_heading = GATEWAY)]
     proxy_namespace: Option<String>,
     /// The Gateway. By default `eg`.
     #[arg(long, value_parser = NonEmpty::new(), help_heading = GATEWAY)]

@@ -4,6 +4,7 @@
 use super::connections::{Kind, between, leading_to, nodes};
 use super::{Failure, Platform, Rendering, Store, address_and_port, host_and_port};
 use crate::Host;
+use crate::check::longest_wait;
 use crate::document::{Node, Syntax};
 use crate::envoys;
 use crate::tree::{Map, Tree};
@@ -63,6 +64,7 @@ impl Shipped {
         }
         shipped.paths(rendering);
         shipped.failures(rendering);
+        shipped.idle(rendering);
         // The last, because the limiter's texts are not to be changed.
         shipped.limiter(rendering);
         Ok(shipped)
@@ -198,6 +200,18 @@ impl Shipped {
         });
     }
 
+    /// Envoy must not end requests that weir holds.
+    fn idle(&mut self, rendering: &Rendering<'_>) {
+        let seconds = longest_wait(&rendering.config).as_millis_ceil().div_ceil(1000).saturating_add(1);
+        self.tree.change(&mut |tree| {
+            if let Some(map) =
+                tree.map_mut().filter(|map| map.get("stream_idle_timeout").is_some() && seconds > 30)
+            {
+                map.replace("stream_idle_timeout", format!("{seconds}s"));
+            }
+        });
+    }
+
     fn paths(&mut self, rendering: &Rendering<'_>) {
         let arguments = rendering.arguments;
         let code = code(rendering);
@@ -222,6 +236,9 @@ impl Shipped {
         let listen = address_and_port("listen", arguments.listen.as_deref().unwrap_or("0.0.0.0:10000"))?;
         let upstream = host_and_port("upstream", arguments.upstream.as_deref().unwrap_or("upstream:8080"))?;
         let admin = arguments.admin.as_deref().unwrap_or("127.0.0.1:9901");
+        if address_and_port("admin", admin)? == listen {
+            return Err(format!("--admin: found {admin:?}, the address of --listen, allowed: another port"));
+        }
         let (host, port) = address_and_port("admin", admin)?;
         self.tree.change(&mut |tree| {
             let (host, port) = match tree.text_of("address") {

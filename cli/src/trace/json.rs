@@ -66,8 +66,8 @@ pub fn read(line: &[u8]) -> Result<Said, Failure> {
     if let Some(body) = fields.remove("body") {
         request = request.with_body(plain(&body));
     }
-    let client = client.unwrap_or_else(|| String::from("127.0.0.1")).into_bytes();
-    let entry = Entry { when: When::Start(at), took, client: Some(client), has_host, request };
+    let client = client.map(String::into_bytes);
+    let entry = Entry { when: When::Start(at), took, client, has_host, request };
     Ok(Said::Request(Box::new(entry)))
 }
 

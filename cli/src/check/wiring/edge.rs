@@ -12,6 +12,7 @@ use crate::finding::{Finding, Severity};
 use crate::source::{Carrier, Kind};
 use weir::config::Config;
 use weir::limit::Limit;
+use weir::policy::Mode;
 use weir::policy::cost::{Cost, CostSource};
 use weir::policy::matcher::Condition;
 use weir::policy::settle::{self, Case, Shown, TrueCost};
@@ -260,14 +261,20 @@ fn conditions(config: &Config) -> impl Iterator<Item = &Condition> {
     conditions.flat_map(leaves)
 }
 
-fn idle(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
-    let tiers = || wired.config.policies.iter().flat_map(|policy| &policy.tiers.tiers);
+/// The longest time for which weir holds a request.
+pub fn longest_wait(config: &Config) -> Micros {
+    let enforced = || config.policies.iter().filter(|policy| policy.mode == Mode::Enforce);
+    let tiers = || enforced().flat_map(|policy| &policy.tiers.tiers);
     let delays = tiers().flat_map(|tier| tier.plan.limits()).filter_map(|limit| match limit {
         Limit::LeakyBucket(bucket) => Some(bucket.max_delay()),
         _ => None,
     });
     let waits = tiers().flat_map(|tier| tier.queues.iter().flatten()).map(|queue| queue.max_wait);
-    let longest = delays.chain(waits).max().unwrap_or_default();
+    delays.chain(waits).max().unwrap_or_default()
+}
+
+fn idle(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    let longest = longest_wait(wired.config);
     let field = manager.field("stream_idle_timeout");
     let time = field.and_then(|(_, value)| duration(value.text()?));
     let place = field.map_or_else(|| manager.place_of("http_filters"), |(place, _)| place);

@@ -19,8 +19,8 @@ mod shared;
 
 use crate::document::Node;
 use crate::finding::Finding;
-use crate::source::{Carrier, Kind, Limiter};
-pub use edge::{CHOSEN_IN_SIDECAR, authenticates, reads_address};
+use crate::source::{Carrier, Kind, Limiter, Source};
+pub use edge::{CHOSEN_IN_SIDECAR, authenticates, longest_wait, reads_address};
 pub use picture::{Picture, inside};
 pub use shared::warnings as shared;
 use weir::config::Config;
@@ -70,6 +70,36 @@ impl<'a> Wired<'a> {
         edge::warnings(self, &mut found);
         found
     }
+}
+
+/// Warns of problems of the connection managers of a file that get one of these limiters from another file (ECDS).
+pub fn discovered<'a>(
+    source: &'a Source,
+    own: &'a Picture<'a>,
+    limiters: &[&'a Limiter<'a>],
+    host: weir::config::Host,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for limiter in limiters {
+        let Some(carrier) = &limiter.carrier else { continue };
+        let Some(extension) = carrier.around.iter().rev().find(|node| node.get("typed_config").is_some())
+        else {
+            continue;
+        };
+        let name = extension.text_of("name");
+        let is_it = |node: &Node| node.get("config_discovery").is_some() && node.text_of("name") == name;
+        let paths: Vec<_> =
+            source.documents.iter().flat_map(|document| picture::paths(document, &is_it)).collect();
+        if paths.is_empty() {
+            continue;
+        }
+        let Ok(config) = limiter.config(host) else { continue };
+        for around in paths {
+            let carrier = &Carrier { around, ..carrier.clone() };
+            edge::warnings(&Wired { limiter, carrier, config: &config, own, others: Vec::new() }, &mut found);
+        }
+    }
+    found
 }
 
 /// Warns of problems of a file with bridges and listeners that lead to Redis. `stores` are those of the file's limiters.

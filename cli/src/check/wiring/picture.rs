@@ -106,6 +106,15 @@ pub fn inside<'a>(node: &'a Node, is_so: &dyn Fn(&Node) -> bool) -> Vec<&'a Node
     found
 }
 
+/// The way from `node` to each value in it that is so, itself included.
+pub fn paths<'a>(node: &'a Node, is_so: &dyn Fn(&Node) -> bool) -> Vec<Vec<&'a Node>> {
+    if is_so(node) {
+        return vec![vec![node]];
+    }
+    let inner = node.children().flat_map(|child| paths(child, is_so));
+    inner.map(|path| core::iter::once(node).chain(path).collect()).collect()
+}
+
 /// The bridges in a cluster: the objects that name weir's bridge.
 pub fn bridges(cluster: &Node) -> Vec<&Node> {
     inside(cluster, &|node| node.text_of("root_id") == "weir.bridge")
