@@ -365,6 +365,27 @@ mod tests {
     use crate::body::{MAX_PATHS, MAX_TEXT};
 
     #[test]
+    fn a_document_that_the_end_cuts_counts() {
+        let paths = Rc::new(Paths::grouped(&[(0, "usage.tokens")], &["okens"]).unwrap());
+        for (stream, documents, is_done) in [
+            ("data: {\"a\": 1}\n\ndata: {\"a\"", 2, false),
+            ("data: {\"a\": 1}\n\ndata: [DONE]", 2, true),
+            ("data: {\"a\": 1}\n\nevent: b", 1, false),
+        ] {
+            for size in 1..stream.len() {
+                let mut scanner = Scanner::new(Form::EventStream, Rc::clone(&paths));
+                stream.as_bytes().chunks(size).for_each(|chunk| scanner.feed(chunk));
+                assert_eq!(scanner.end(), Ok(()));
+                assert_eq!(
+                    (scanner.documents(), scanner.is_done()),
+                    (documents, is_done),
+                    "{stream}, {size}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn a_scanner_takes_at_most_5_kib() {
         let names: Vec<String> = (0..MAX_PATHS).map(|path| format!("k{path}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
