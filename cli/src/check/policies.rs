@@ -79,8 +79,8 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
             let advice = "Remove it. If one condition is enough, write them under `any`";
             found.push(warning(code::IMPOSSIBLE_MATCH, path.clone(), reason, advice));
         }
-        if let Some(part) = (!authenticates && path.contains("exempt[")).then(|| chosen(condition)).flatten()
-        {
+        let is_exempt = path.contains("exempt[") || free_cases(config).any(|free| free == path);
+        if let Some(part) = (!authenticates && is_exempt).then(|| chosen(condition)).flatten() {
             let reason = format!("a client that sends {part} has no limit");
             let advice = "Compare it with a secret (`exact`), or use what clients cannot write, such as `client_address` or `jwt_claim`";
             found.push(warning(code::UNVERIFIED_EXEMPTION, path.clone(), reason, advice));
@@ -98,6 +98,15 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
     }
     regexes::warnings(&patterns, &mut found);
     found
+}
+
+/// The places of conditions by which a request costs nothing.
+fn free_cases(config: &Config) -> impl Iterator<Item = String> {
+    let policies = config.policies.iter().enumerate().filter(|(_, policy)| policy.settle.is_empty());
+    policies.flat_map(|(index, policy)| {
+        let free = policy.costs.iter().enumerate().filter(|(_, (_, cost))| *cost == Cost::Constant(0));
+        free.map(move |(place, _)| format!("policies[{index}].costs[{place}].when"))
+    })
 }
 
 fn literal_pattern((path, reason, advice): Literal) -> Finding {

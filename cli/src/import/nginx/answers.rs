@@ -120,11 +120,11 @@ pub fn redirects(rewrite: &Directive) -> bool {
         || ["http://", "https://", "$scheme"].iter().any(|start| target.starts_with(start))
 }
 
-/// Marks each `if` on a variable to which one of these directives gives a value.
+/// Marks each `if` on a variable to which one of these directives gives a value, and puts in the name of its server.
 pub fn mark_own(directives: &mut [Directive]) {
     let mut names = HashSet::new();
     defined(directives, &mut names);
-    mark(directives, &names);
+    mark(directives, &names, None);
 }
 
 fn defined(directives: &[Directive], names: &mut HashSet<String>) {
@@ -141,15 +141,26 @@ fn defined(directives: &[Directive], names: &mut HashSet<String>) {
     }
 }
 
-fn mark(directives: &mut [Directive], names: &HashSet<String>) {
+fn mark(directives: &mut [Directive], names: &HashSet<String>, server: Option<&str>) {
+    let own = directives.iter().find(|directive| directive.name == "server_name");
+    let own = own.map(|directive| directive.argument(0).to_ascii_lowercase());
+    let server = own.as_deref().or(server);
     for directive in directives {
-        let is_own = |text: &str| {
-            let name = text.strip_prefix('$').and_then(|text| text.split(' ').next());
-            name.is_some_and(|name| names.contains(&name.to_ascii_lowercase()))
-        };
-        directive.is_on_own = directive.name == "if" && compared(directive).is_some_and(|text| is_own(&text));
+        if directive.name == "if" {
+            let is_own = |text: &str| {
+                let name = text.strip_prefix('$').and_then(|text| text.split(' ').next());
+                name.is_some_and(|name| names.contains(&name.to_ascii_lowercase()))
+            };
+            directive.is_on_own = compared(directive).is_some_and(|text| is_own(&text));
+            let is_name = |name: &&str| !name.is_empty() && !name.starts_with(['~', '*', '.', '_', '$']);
+            if let (Some(name), Some(last)) = (server.filter(is_name), directive.arguments.last_mut())
+                && last == "$server_name)"
+            {
+                *last = format!("{name})");
+            }
+        }
         if let Some(Block::Directives(inner)) = &mut directive.block {
-            mark(inner, names);
+            mark(inner, names, server);
         }
     }
 }
