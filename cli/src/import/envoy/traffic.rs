@@ -108,7 +108,8 @@ pub fn import(object: &Node, own: &[Test; 3], refused: &Refused, writer: &mut Wr
         };
         writer.note(of, "name", why, instead);
     }
-    if refused.refs(spec).is_empty() && all_refs(spec).next().is_some() {
+    let is_selected = spec.get("targetSelectors").is_some() && !is_refused(object);
+    if !is_selected && refused.refs(spec).is_empty() && all_refs(spec).next().is_some() {
         return writer.notes.read(limit);
     }
     writer.unread(limit, "type global local");

@@ -152,8 +152,11 @@ fn mark(directives: &mut [Directive], names: &HashSet<String>, server: Option<&s
                 name.is_some_and(|name| names.contains(&name.to_ascii_lowercase()))
             };
             directive.is_on_own = compared(directive).is_some_and(|text| is_own(&text));
+            // An expression stands for itself.
             let is_name = |name: &&str| !name.is_empty() && !name.starts_with(['~', '*', '.', '_', '$']);
-            if let (Some(name), Some(last)) = (server.filter(is_name), directive.arguments.last_mut())
+            if let (Some(name), [_, operator, last]) =
+                (server.filter(is_name), directive.arguments.as_mut_slice())
+                && ["=", "!="].contains(&operator.as_str())
                 && last == "$server_name)"
             {
                 *last = format!("{name})");

@@ -425,7 +425,7 @@ impl<'a> Level<'a> {
                 "error_page" => pages.push(directive),
                 "default_type" => level.default_type = Some(directive.argument(0)),
                 "internal" => level.internal = true,
-                name if name.ends_with("_intercept_errors") => level.intercepts = flag == Some(true),
+                name if name.ends_with("_intercept_errors") => level.intercepts |= flag == Some(true),
                 "index" | "auth_request" | "mirror" => {
                     level.sends.retain(|other| other.name != directive.name || block.contains(other));
                     level.sends.push(directive);

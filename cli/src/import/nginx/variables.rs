@@ -575,12 +575,15 @@ pub fn equal_test(variable: &str, text: &str) -> Result<Test, String> {
     }
 }
 
-/// Adds to a test on a parameter, which weir decodes and nginx does not, that the client writes the text as it is; `None` if it cannot.
+/// Adds to a test on a parameter, which weir decodes and nginx does not, that the client writes the text as it is, wherever the parameter
+/// occurs; `None` if it cannot.
 pub fn as_written(variable: &str, text: &str, test: Test) -> Option<Test> {
     let Some(name) = variable.strip_prefix("arg_").filter(|_| !text.is_empty()) else { return Some(test) };
     let is_plain = |next: char| next.is_ascii_alphanumeric() || "-._~".contains(next);
-    let pair = format!("(?s)(?:.*&)?(?i:{})={}(?:&.*)?", escaped(name), escaped(text));
-    text.chars().all(is_plain).then(|| test.and(of_request("query", pair)))
+    let name = format!("(?s)(?:.*&)?(?i:{})", escaped(name));
+    let pair = of_request("query", format!("{name}={}(?:&.*)?", escaped(text)));
+    let encoded = of_request("query", format!("{name}=[^&]*%.*"));
+    text.chars().all(is_plain).then(|| test.and(pair).and(encoded.negated()))
 }
 
 /// A test of `if ($variable)`: it is neither empty nor `0`.
