@@ -48,7 +48,7 @@ impl Search {
     }
 }
 
-/// Most chunks have no backslash, and one byte is found sooner than several.
+/// Finds a needle by its first byte first: most chunks have no backslash, and one byte is found sooner than several.
 #[inline(never)]
 fn find(needle: &Finder<'_>, bytes: &[u8]) -> Option<usize> {
     let begin = run::first(*needle.needle().first()?, bytes)?;

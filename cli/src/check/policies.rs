@@ -71,6 +71,7 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
     batches(config, &mut found);
     quota(config, &mut found);
     let mut patterns = Vec::new();
+    let free: Vec<String> = free_cases(config).collect();
     for (path, condition) in conditions(config) {
         patterns.extend(
             leaves(condition).into_iter().filter_map(regexes::of_condition).map(|of| (path.clone(), of)),
@@ -79,7 +80,7 @@ pub fn warnings(config: &Config, authenticates: bool, is_written: &dyn Fn(&[&str
             let advice = "Remove it. If one condition is enough, write them under `any`";
             found.push(warning(code::IMPOSSIBLE_MATCH, path.clone(), reason, advice));
         }
-        let is_exempt = path.contains("exempt[") || free_cases(config).any(|free| free == path);
+        let is_exempt = path.contains("exempt[") || free.contains(&path);
         if let Some(part) = (!authenticates && is_exempt).then(|| chosen(condition)).flatten() {
             let reason = format!("a client that sends {part} has no limit");
             let advice = "Compare it with a secret (`exact`), or use what clients cannot write, such as `client_address` or `jwt_claim`";
@@ -267,7 +268,7 @@ fn partial(at: &str, pattern: &Pattern, place: Place) -> Option<Literal> {
 
 /// A table of prices that denies unknown models, although no request says which model it is for.
 fn models(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
-    let is_asked = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]).any(Cost::may_deny_models);
+    let is_asked = all_costs(policy).any(Cost::may_deny_models);
     if policy.prices.as_ref().is_some_and(|(prices, _)| prices.denies_unknown()) && !is_asked {
         let reason = "the table of prices has `on_unknown_model: deny`, and only `settle` has the table: which model a request is for is \
                       not known before its response, so none is denied";
@@ -515,17 +516,14 @@ fn unused(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
             "the policy has `concurrency` limits only, and to these each request is one, whatever it costs";
         warn(field, reason, "Remove it, or add another limit");
     }
-    for cost in policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]) {
-        if let Cost::Usage(estimate) = cost
-            && estimate.output > estimate.max_output
-        {
+    for (place, cost) in all_costs(policy).enumerate() {
+        if matches!(cost, Cost::Usage(estimate) if estimate.output > estimate.max_output) {
+            let is_case = place < policy.costs.len();
+            let at = if is_case { format!("costs[{place}].cost") } else { String::from("cost") };
             let reason =
                 "it is more than `max_output_tokens`, so a request that states no maximum reserves that";
-            warn(
-                "cost.usage.output_tokens",
-                reason,
-                "Write a smaller number, or a larger `max_output_tokens`",
-            );
+            let advice = "Write a smaller number, or a larger `max_output_tokens`";
+            warn(&format!("{at}.usage.output_tokens"), reason, advice);
         }
     }
     for (tier, ban) in policy.tiers.tiers.iter().filter_map(|tier| Some((tier, tier.plan.ban()?))) {
@@ -564,8 +562,13 @@ fn covers_response(wide: &When, narrow: &When) -> bool {
         )
 }
 
+/// The costs that requests of a policy may have.
+fn all_costs(policy: &Policy) -> impl Iterator<Item = &Cost> + Clone {
+    policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost])
+}
+
 /// True if a client may make a request cost nothing.
-fn states_none(cost: &Cost) -> bool {
+fn may_be_free(cost: &Cost) -> bool {
     match cost {
         Cost::Stated(CostSource::ContentLength { .. }, _) => false,
         Cost::Stated(CostSource::Header(name), _) if is_of_envoy(name) => false,
@@ -577,10 +580,10 @@ fn states_none(cost: &Cost) -> bool {
 
 /// A policy that never takes anything from a limit: no limit of it is ever used up.
 fn free(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
-    let mut costs = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]);
+    let mut costs = all_costs(policy);
     let mut settled = policy.settle.cases.iter().map(|case| &case.cost);
     let settles_none = settled.all(|cost| matches!(cost, TrueCost::Reserved | TrueCost::Constant(0)));
-    let states_none = costs.clone().any(states_none);
+    let may_be_free = costs.clone().any(may_be_free);
     let takes_none = settles_none && costs.all(|cost| *cost == Cost::Constant(0));
     let mut limits = policy.tiers.tiers.iter().flat_map(|tier| tier.plan.limits());
     // Permits are requests, whatever these cost; and another policy may use up the same counts.
@@ -590,7 +593,7 @@ fn free(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
         let reason = "each request costs 0, and no response costs more, so the policy never denies a request";
         let advice = "Write a cost of at least 1, or `settle`";
         found.push(warning(code::FREE_POLICY, format!("{at}.cost"), reason, advice));
-    } else if states_none && settles_none && !is_used {
+    } else if may_be_free && settles_none && !is_used {
         let reason =
             "a client that states a cost of 0, or none, uses up nothing, so the policy never denies it";
         let advice = "Write at least 1 for `min`, `on_missing` and `on_unreadable`, or write `settle`";
@@ -804,7 +807,7 @@ fn bounds_addresses(policy: &Policy) -> bool {
     let is_address = |part: &SubjectPart| matches!(part.source, Source::ClientAddress { .. });
     policy.mode == Mode::Enforce
         && policy.enforce_percent > 0
-        && !policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]).any(states_none)
+        && !all_costs(policy).any(may_be_free)
         && policy.subject.iter().all(|part| is_address(part) || is_fixed(part))
 }
 

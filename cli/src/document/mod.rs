@@ -174,6 +174,11 @@ impl Node {
         }
     }
 
+    /// True if it is `{}`.
+    pub fn is_empty_object(&self) -> bool {
+        self.is_object() && self.fields().is_empty()
+    }
+
     pub const fn is_object(&self) -> bool {
         matches!(self.content, Content::Object(_))
     }

@@ -236,10 +236,10 @@ impl Shipped {
         let listen = address_and_port("listen", arguments.listen.as_deref().unwrap_or("0.0.0.0:10000"))?;
         let upstream = host_and_port("upstream", arguments.upstream.as_deref().unwrap_or("upstream:8080"))?;
         let admin = arguments.admin.as_deref().unwrap_or("127.0.0.1:9901");
-        if address_and_port("admin", admin)? == listen {
+        let (host, port) = address_and_port("admin", admin)?;
+        if (host, port) == listen {
             return Err(format!("--admin: found {admin:?}, the address of --listen, allowed: another port"));
         }
-        let (host, port) = address_and_port("admin", admin)?;
         self.tree.change(&mut |tree| {
             let (host, port) = match tree.text_of("address") {
                 "0.0.0.0" => listen,

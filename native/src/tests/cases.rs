@@ -48,6 +48,14 @@ impl World {
         world
     }
 
+    /// Takes its turns for so many tenths of a second, in which statistics are exported.
+    pub fn rests(&self, tenths: u32) {
+        for _ in 0..tenths {
+            std::thread::sleep(Duration::from_millis(100));
+            while turn(&self.listeners()) {}
+        }
+    }
+
     pub fn listeners(&self) -> [&Listener; 2] {
         [&self.store, &self.clock]
     }
@@ -211,10 +219,7 @@ fn a_configuration_ends_with_an_open_breaker_in_gauges() {
     let (world, next) = (World::new("gauges"), unmatched());
     drop(with_an_open_breaker(&world));
     // The other begins when nothing is due any more.
-    for _ in 0..13 {
-        std::thread::sleep(Duration::from_millis(100));
-        while turn(&world.listeners()) {}
-    }
+    world.rests(13);
     assert_eq!(next.request("ann", Within::End, None).status(), 200);
     until("its end", &world.listeners(), || next.values().iter().any(|value| *value < 0));
 }

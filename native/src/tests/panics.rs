@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hooks that panic: the module stays whole, `on_failure` decides the requests that wait, and Redis the next.
 
-use std::time::Duration;
-
 use super::cases::{World, config};
 use super::envoy::{Answers, Within};
 use super::world::{Limiter, Request, close_all, connections, turn, until};
@@ -136,10 +134,7 @@ fn a_panic_is_counted_without_a_further_request() {
     let limiter = limiter("counted", false, "deny");
     let faulty = limiter.faulty("end", "ann", Within::Stay, None);
     assert_eq!(world.answered(&[&faulty]), [200]);
-    for _ in 0..5 {
-        std::thread::sleep(Duration::from_millis(100));
-        while turn(&world.listeners()) {}
-    }
+    world.rests(5);
     faulty.cancel();
     assert!(!is_armed(), "it has panicked");
     let before = limiter.values();

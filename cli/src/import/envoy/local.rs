@@ -299,7 +299,7 @@ fn settings<'a>(config: &'a Node, notes: &mut Notes) -> Option<&'a Node> {
 
 /// True if this configuration of a filter for a route is none, which switches the filter on.
 fn is_on(config: Option<&Node>) -> bool {
-    config.is_some_and(|config| config.is_object() && config.fields().is_empty())
+    config.is_some_and(Node::is_empty_object)
 }
 
 /// The settings of filters at a route, a virtual host or a table of them, with the filters' names; none if they disable it.

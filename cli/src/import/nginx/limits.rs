@@ -113,8 +113,8 @@ pub struct Level<'a> {
     /// Directives that send requests to another location.
     sends: Vec<&'a Directive>,
     default_type: Option<&'a str>,
-    /// `error_page` is also for statuses of the upstream.
-    intercepts: bool,
+    /// The directive by which `error_page` is also for statuses of the upstream.
+    intercepts: Option<&'a str>,
     /// The server around it.
     server: Option<Rc<Server<'a>>>,
     /// Clients cannot come here.
@@ -240,7 +240,7 @@ impl<'a> Level<'a> {
         for from in self.sends.iter().chain(&self.error_pages) {
             let is_of_upstream = |code: &str| code.parse::<u16>().is_ok_and(|code| code >= 300);
             let is_own = |code: &String| {
-                OWN_ERRORS.contains(&code.as_str()) || self.intercepts && is_of_upstream(code)
+                OWN_ERRORS.contains(&code.as_str()) || self.intercepts.is_some() && is_of_upstream(code)
             };
             let sends = match from.name.as_str() {
                 "index" => false,
@@ -425,7 +425,11 @@ impl<'a> Level<'a> {
                 "error_page" => pages.push(directive),
                 "default_type" => level.default_type = Some(directive.argument(0)),
                 "internal" => level.internal = true,
-                name if name.ends_with("_intercept_errors") => level.intercepts |= flag == Some(true),
+                name if name.ends_with("_intercept_errors") => match flag {
+                    Some(true) => level.intercepts = Some(name),
+                    // That of another kind of upstream stays.
+                    _ => level.intercepts = level.intercepts.filter(|on| *on != name),
+                },
                 "index" | "auth_request" | "mirror" => {
                     level.sends.retain(|other| other.name != directive.name || block.contains(other));
                     level.sends.push(directive);

@@ -421,8 +421,8 @@ fn elsewhere(
         }
         // Around a RateLimitPerRoute, or without one: an empty one switches the filter on.
         let is_filter = node.type_name() == "FilterConfig";
-        let is_empty = |config: &Node| is_filter && config.is_object() && config.fields().is_empty();
-        let config = node.get("config").filter(|config| of_route(config).is_some() || is_empty(config));
+        let is_it = |config: &&Node| of_route(config).is_some() || is_filter && config.is_empty_object();
+        let config = node.get("config").filter(is_it);
         if config.is_some() || is_filter && node.truth("disabled") == Some(true) {
             notes.read(node);
             config.into_iter().for_each(|config| notes.read(config));
